@@ -1,4 +1,4 @@
-"""Input pipelines in the user's process, on Grain: sources, transforms, saved positions."""
+"""Input pipelines on Grain in the user's process: sources, transforms and saved positions."""
 
 from jflow.base import tracebacks as _tracebacks
 from jflow.base.values import TensorSpec as TensorSpec

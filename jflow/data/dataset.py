@@ -220,7 +220,7 @@ class Dataset:
         return Dataset([*self.transforms, call.transform], build, spec)
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
-        """Keeps the elements for which a function, called as by `map`, returns True."""
+        """Keeps the elements for which `predicate`, called as by `map`, returns True."""
         call = UserCall(f"filter({name_of(predicate)})", predicate, bool)
         return self._then(call.transform, lambda stage: stages.filtered(stage, call))
 
@@ -236,13 +236,13 @@ class Dataset:
 
     def take(self, count: int) -> Dataset:
         """Keeps the first `count` elements, or all if there are fewer."""
-        wanted = slice(_count("count", count, 0))
-        return self._then(f"take({count})", lambda stage: stages.sliced(stage, wanted))
+        numbers = slice(_count("count", count, 0))
+        return self._then(f"take({count})", lambda stage: stages.sliced(stage, numbers))
 
     def skip(self, count: int) -> Dataset:
         """Drops the first `count` elements."""
-        wanted = slice(_count("count", count, 0), None)
-        return self._then(f"skip({count})", lambda stage: stages.sliced(stage, wanted))
+        numbers = slice(_count("count", count, 0), None)
+        return self._then(f"skip({count})", lambda stage: stages.sliced(stage, numbers))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keeps every `num_shards`-th element from number `index` on.
@@ -257,9 +257,9 @@ class Dataset:
             raise InvalidArgumentError(
                 f"shard expects an index below num_shards={num_shards}, got {index}"
             )
-        wanted = slice(index, None, num_shards)
+        numbers = slice(index, None, num_shards)
         return self._then(
-            f"shard({num_shards}, {index})", lambda stage: stages.sliced(stage, wanted)
+            f"shard({num_shards}, {index})", lambda stage: stages.sliced(stage, numbers)
         )
 
     def shuffle(
@@ -293,7 +293,7 @@ class Dataset:
         return Dataset([*self.transforms, transform], build, lambda: self.element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:
-        """Repeats the dataset `count` times, or without end if it is None."""
+        """Repeats the dataset `count` times, or endlessly if it is None."""
         if count is not None:
             _count("count", count, 0)
         if count == 0:
@@ -323,7 +323,7 @@ class Dataset:
     def padded_batch(
         self, batch_size: int, *, padding_value: Any = 0, drop_remainder: bool = False
     ) -> Dataset:
-        """Pads arrays at the end to the longest of the batch, then stacks them as `batch`.
+        """Pads the arrays of a batch at the end to the longest, then stacks them like `batch`.
 
         Args:
           batch_size, drop_remainder: as for `batch`.
@@ -353,7 +353,7 @@ class Dataset:
         if not datasets:
             raise InvalidArgumentError("zip expects at least one dataset, got none")
         return cls(
-            _joined("zip", datasets),
+            _joined_transforms("zip", datasets),
             lambda epochs: stages.zipped([dataset._build(epochs) for dataset in datasets]),
             lambda: tuple(dataset.element_spec for dataset in datasets),
         )
@@ -362,7 +362,7 @@ class Dataset:
         """Appends the elements of another dataset."""
         both = (self, dataset)
         return Dataset(
-            _joined("concatenate", both),
+            _joined_transforms("concatenate", both),
             lambda epochs: stages.concatenated([one._build(epochs) for one in both]),
             lambda: elements.common_spec([one.element_spec for one in both]),
         )
@@ -400,7 +400,7 @@ class Dataset:
     # Reading.
 
     def prefetch(self, count: int) -> Dataset:
-        """Prepares up to `count` elements ahead in a thread; positions do not depend on it."""
+        """Prefetches up to `count` elements in a thread; saved positions do not depend on it."""
         size = _count("count", count, 1)
         return Dataset(
             self.transforms,
@@ -453,7 +453,7 @@ class Dataset:
         transform: Callable[[Stage], Stage],
         spec: Callable[[Any], Any] = lambda spec: spec,
     ) -> Dataset:
-        """The dataset with another transform."""
+        """Returns the dataset with another transform appended."""
         return Dataset(
             [*self.transforms, words],
             lambda epochs: transform(self._build(epochs)),
@@ -461,7 +461,7 @@ class Dataset:
         )
 
 
-def _joined(transform: str, datasets: Sequence[Dataset]) -> list[str]:
+def _joined_transforms(transform: str, datasets: Sequence[Dataset]) -> list[str]:
     transforms = [
         f"{transform}[{number}]: {line}"
         for number, dataset in enumerate(datasets)

@@ -21,7 +21,7 @@ from jflow.errors import InvalidArgumentError
 
 
 def as_element(value: Any) -> Any:
-    """Converts the leaves of a value from user code to NumPy arrays and scalars."""
+    """Converts the leaves of a user's value to NumPy arrays and scalars, str and bytes."""
     if value is None:
         raise InvalidArgumentError(
             "an element of a dataset must be a pytree of arrays, got None; "
@@ -49,7 +49,7 @@ def _as_leaf(leaf: Any) -> Any:
 
 
 def spec_of(element: Any) -> Any:
-    """Returns shapes and dtypes of an element; str and bytes have the shape ()."""
+    """Returns the shapes and dtypes of an element; str and bytes have the shape ()."""
     return jax.tree.map(_leaf_spec, element)
 
 
@@ -66,9 +66,9 @@ def stack(elements: Sequence[Any]) -> Any:
 
 
 def pad_and_stack(elements: Sequence[Any], value: Any) -> Any:
-    """Pads the leaves of elements at the end to the longest, and stacks them."""
+    """Pads the leaves of elements at the end to the longest of each, and stacks them."""
     _check_structures(elements)
-    return jax.tree.map(lambda *leaves: _stack_leaves(_padded(leaves, value)), *elements)
+    return jax.tree.map(lambda *leaves: _stack_leaves(_pad_leaves(leaves, value)), *elements)
 
 
 def _check_structures(elements: Sequence[Any]) -> None:
@@ -101,7 +101,7 @@ def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
     return ((), "O") if isinstance(leaf, str | bytes) else (np.shape(leaf), leaf.dtype.kind)
 
 
-def _padded(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
+def _pad_leaves(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
     strings = any(isinstance(leaf, str | bytes) for leaf in leaves)
     if strings or len({np.ndim(leaf) for leaf in leaves}) > 1:
         return leaves
@@ -136,12 +136,12 @@ def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
 
 
 def unbatched_spec(spec: Any) -> Any:
-    """Returns the spec of the elements of batches."""
+    """Returns the spec of the elements that batches of this spec split into."""
     return jax.tree.map(lambda leaf: TensorSpec(_sizes(leaf)[1:], leaf.dtype), spec)
 
 
 def unknown_axes(spec: Any) -> set[int]:
-    """Returns the axes along which the length of some leaf is unknown."""
+    """Returns the axes along which the length of any leaf is unknown."""
     return {
         axis
         for leaf in jax.tree.leaves(spec)
@@ -151,7 +151,7 @@ def unknown_axes(spec: Any) -> set[int]:
 
 
 def common_spec(specs: Sequence[Any]) -> Any:
-    """Returns the spec that the elements of several datasets have in common."""
+    """Returns a spec that fits the elements of all datasets; sizes that differ become unknown."""
     if len({jax.tree.structure(spec) for spec in specs}) > 1:
         raise InvalidArgumentError(
             "a common spec requires datasets of one structure, got "
@@ -173,7 +173,7 @@ def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def loosened(spec: Any, axes: Iterable[int]) -> Any:
-    """Returns the spec with unknown lengths along the axes."""
+    """Returns the spec with unknown lengths along `axes`."""
 
     def loosen(leaf: TensorSpec) -> TensorSpec:
         shape = tuple(None if axis in axes else n for axis, n in enumerate(_sizes(leaf)))
@@ -183,7 +183,7 @@ def loosened(spec: Any, axes: Iterable[int]) -> Any:
 
 
 def _sizes(leaf: TensorSpec) -> tuple[int | None, ...]:
-    """The sizes of a leaf; its rank is known, because the spec was made from an element."""
+    """Returns a leaf's sizes; its rank is known, as its spec was made from an element."""
     assert leaf.shape is not None
     return leaf.shape
 
@@ -196,7 +196,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class ElementNote:
-    """Adds a note to errors of user code that names the transform and the element."""
+    """A context manager that notes the transform and element on exceptions of user code."""
 
     def __init__(self, transform: str, number: int) -> None:
         self._transform = transform
@@ -219,7 +219,7 @@ class ElementNote:
 
 @dataclass(frozen=True)
 class UserCall:
-    """A user function as a transform; a tuple is passed as separate arguments, as in tf.data.
+    """A user function as a transform; tuples are passed as separate arguments, as in tf.data.
 
     Attributes:
       transform: its name in errors, such as "map(normalise)".

@@ -1,4 +1,4 @@
-"""Files as a source, read one after another: records as bytes, or rows in blocks of arrays."""
+"""Reads files in sequence as a source: records as bytes, or rows as blocks of arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reader(Protocol):
 
     @property
     def position(self) -> Any:
-        """The position of the next record, as JSON types."""
+        """The position of the next record, in JSON types."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -41,7 +41,7 @@ Open = TypeVar("Open", bound=Reader)
 
 
 def expand_pattern(files: Path | Sequence[Path]) -> list[str]:
-    """Returns the files of a list in its order, or those that a pattern matches, sorted."""
+    """Returns a list of files as it is, or the files that match a pattern, sorted."""
     if not isinstance(files, str | os.PathLike):
         return [os.fspath(file) for file in files]
     pattern = os.fspath(files)
@@ -52,7 +52,7 @@ def expand_pattern(files: Path | Sequence[Path]) -> list[str]:
 
 
 def check_kind(kind: str) -> None:
-    """Raises InvalidArgumentError if `kind` is not a kind of file."""
+    """Raises InvalidArgumentError if `kind` is not a supported kind of file."""
     if kind not in KINDS:
         raise InvalidArgumentError(
             f"expected one of {KINDS} as kind, got {kind!r}; "
@@ -61,7 +61,7 @@ def check_kind(kind: str) -> None:
 
 
 def describe_files(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Describes files for saved positions: by their names, which must not change."""
+    """Describes files for saved positions, by a digest of their names."""
     digest = hashlib.sha256("\0".join(files).encode(errors="surrogateescape")).hexdigest()[:12]
     extra = "".join(f", {name}={value!r}" for name, value in sorted(options.items()))
     return f"from_files({kind}, {len(files)} files, sha256 of their names {digest}{extra})"
@@ -72,7 +72,7 @@ _ROOTS = AllowedDirectories.anywhere()
 
 
 class Files(grain.DatasetIterator[Any], Generic[Open]):
-    """Iterates the contents of files; its position is a file and the position of its reader.
+    """Iterates the contents of files in sequence; saves the file number and its reader's position.
 
     Args:
       files: names of the files.
@@ -128,7 +128,7 @@ class Files(grain.DatasetIterator[Any], Generic[Open]):
 
 
 def records_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Files[Records]:
-    """Returns an iterator of the records of files, as bytes."""
+    """Returns an iterator of the files' records, as bytes."""
 
     def start(name: bytes, position: Any) -> Records:
         return open_records(READERS[kind], name, options, _ROOTS, position=position)
@@ -148,7 +148,7 @@ class Blocks(Reader, Protocol):
     """The names of the columns that are read."""
 
     def read(self) -> dict[str, Any] | None:
-        """Returns arrays by the names of the columns, None at the end."""
+        """Returns the next block of rows, as arrays by column name; None at the end."""
 
 
 BLOCKS: Mapping[str, Callable[..., Blocks]] = {"csv": CsvBlocks, "parquet": ParquetBlocks}

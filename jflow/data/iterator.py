@@ -1,4 +1,4 @@
-"""The iterator of a dataset, and where it saves its position."""
+"""The iterator of a dataset, and the stores that save its position."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FORMAT = 1
 
 
 class PositionStore(Protocol):
-    """Storage for the position of an iterator: one text, usually of a few hundred bytes."""
+    """Stores an iterator's position: a text of usually a few hundred bytes."""
 
     def load(self) -> str | None:
-        """Returns the text that was saved last, or None."""
+        """Returns the text saved last; None if there is none."""
 
     def save(self, text: str) -> None:
         """Replaces the text atomically."""
 
 
 class FilePosition:
-    """Storage for the position of an iterator in a file.
+    """Stores an iterator's position in a file.
 
     Args:
       path: path of the file, in an existing directory.
@@ -42,7 +42,7 @@ class FilePosition:
         return f"FilePosition({str(self._path)!r})"
 
     def load(self) -> str | None:
-        """Returns the text that was saved last, or None if the file does not exist."""
+        """Returns the text saved last; None if the file does not exist."""
         return self._path.read_text() if self._path.exists() else None
 
     def save(self, text: str) -> None:
@@ -53,12 +53,12 @@ class FilePosition:
 
 
 def encode_position(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
-    """Returns a position together with the transforms of its pipeline, as JSON types."""
+    """Returns the state that contains a position and its pipeline's transforms, in JSON types."""
     return {"format": FORMAT, "pipeline": list(transforms), "position": position}
 
 
 def decode_position(transforms: Sequence[str], state: Any) -> dict[str, Any]:
-    """Returns the position in a state of the pipeline with these transforms.
+    """Returns the position in a state, which must come from a pipeline with the same transforms.
 
     Raises:
       InvalidArgumentError: if the value is not a state of an iterator.
@@ -98,7 +98,7 @@ class DatasetIterator(Closing):
     """One pass over a dataset; made by `Dataset.iterator` or `iter(dataset)`.
 
     Threads may share an iterator; each element goes to one of them. After an error the position is
-    before the element that failed, so the next call tries it again.
+    before the element that failed, so the next call retries it.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class DatasetIterator(Closing):
             raise
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the position after the last element that was returned.
+        """Returns the position after the last returned element.
 
         Returns:
           A dictionary of JSON types, for `set_state` of an iterator of the same pipeline in this
@@ -162,7 +162,7 @@ class DatasetIterator(Closing):
             return self._state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Sets the position; the element after it is returned next.
+        """Sets the position, after which the next element is read.
 
         Args:
           state: a result of `get_state`.
@@ -177,7 +177,7 @@ class DatasetIterator(Closing):
             self._restart(decode_position(self._transforms, state))
 
     def close(self) -> None:
-        """Saves the position, if there is a store, and releases all threads and files."""
+        """Saves the position if there is a store, and releases all threads and files."""
         with self._lock:
             if self._closed:
                 return

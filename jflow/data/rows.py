@@ -37,7 +37,7 @@ class RowSlices:
 
 
 class Numbers:
-    """The numbers of a range, as int64."""
+    """The numbers of a range, as int64 scalars."""
 
     def __init__(self, numbers: range) -> None:
         self._numbers = numbers
@@ -50,7 +50,7 @@ class Numbers:
 
 
 class Mapped(grain.MapDataset[Any]):
-    """Applies a function to each number and element; up to `threads` threads call it."""
+    """Applies a function to each element and its number, in up to `threads` threads."""
 
     def __init__(
         self, parent: grain.MapDataset[Any], call: Callable[[int, Any], Any], threads: int = 0
@@ -69,7 +69,7 @@ class Mapped(grain.MapDataset[Any]):
 
 
 class Endless(grain.MapDataset[Any]):
-    """Repeats a dataset that is not empty without end.
+    """Repeats a nonempty dataset endlessly.
 
     Its length is a multiple of the input's, so that its own epochs begin with those of the input;
     the length of Grain's endless `repeat` is not.
@@ -121,17 +121,17 @@ def _permuted(number: int, length: int, seed: int) -> int:
 
 @functools.lru_cache
 def epoch_seed(seed: int, epochs: tuple[int, ...]) -> int:
-    """Returns the seed of an epoch, of 32 bits."""
+    """Returns the 32-bit seed of an epoch."""
     return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0])
 
 
 @functools.lru_cache(maxsize=16)
 def order(length: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Returns a permutation i64[length] that is the same in all versions of NumPy."""
+    """Returns a random permutation, i64[length], that is the same in all versions of NumPy."""
     return np.argsort(np.random.Philox(key=seed).random_raw(length), kind="stable")
 
 
 def most_threads(rows: grain.MapDataset[Any]) -> int:
-    """Returns the largest number of threads that a transform of the dataset requests."""
+    """Returns the largest number of threads that any transform of the dataset requests."""
     own = rows.threads if isinstance(rows, Mapped) else 0
     return max([own, *(most_threads(parent) for parent in rows.parents)])

@@ -1,4 +1,4 @@
-"""Sources of datasets, each as its transform, its builder and the spec of its elements."""
+"""Sources of datasets; each returns its transform, its builder and the spec of its elements."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _origin(function: Callable[..., Any]) -> str:
 
 
 def find_generator(name: str) -> Callable[..., Iterable[Any]]:
-    """Returns the generator function that is registered under a name."""
+    """Returns the generator function registered under a name."""
     if name not in _generators:
         raise NotFoundError(
             f"no generator is registered as {name!r} in this process, only "
@@ -77,7 +77,7 @@ _END = object()
 
 
 class Counted(grain.DatasetIterator[Any]):
-    """Iterates an iterable; to restore a position it starts it again and skips elements."""
+    """Iterates an iterable; restores a position by iterating again and skipping elements."""
 
     def __init__(self, transform: str, start: Callable[[], Iterable[Any]]) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ Source = tuple[Sequence[str], Build, Callable[[], Any]]
 
 
 def tensor_slices(tensors: Any) -> Source:
-    """Source of the rows of arrays; see `Dataset.from_tensor_slices`."""
+    """Returns the source of the rows of arrays; see `Dataset.from_tensor_slices`."""
     arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
     lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or None in lengths:
@@ -155,29 +155,29 @@ def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]) -> Source:
-    """Source of what a generator function yields; see `Dataset.from_generator`."""
+    """Returns the source of a generator function's values; see `Dataset.from_generator`."""
     function = find_generator(generator) if isinstance(generator, str) else generator
     name = generator if isinstance(generator, str) else name_of(generator)
     try:
-        shown = json.dumps(list(args))
+        args_text = json.dumps(list(args))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"the arguments of the generator {name} must be JSON types, got {args!r:.200}"
         ) from error
-    return _counted(f"from_generator({name}, {shown})", lambda: function(*args))
+    return _counted_source(f"from_generator({name}, {args_text})", lambda: function(*args))
 
 
 def iterable(iterable: Iterable[Any]) -> Source:
-    """Source of the values of an iterable; see `Dataset.from_iterable`."""
+    """Returns the source of the values of an iterable; see `Dataset.from_iterable`."""
     if isinstance(iterable, Iterator):
         raise InvalidArgumentError(
             f"from_iterable requires an iterable that can be iterated again, got the iterator "
             f"{type(iterable).__name__}; pass the function that makes it to from_generator"
         )
-    return _counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
+    return _counted_source(f"from_iterable({type(iterable).__name__})", lambda: iterable)
 
 
-def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
+def _counted_source(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
     def build(_: Epochs) -> Stage:
         return Stream(lambda: Counted(transform, start))
 
@@ -185,7 +185,7 @@ def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
 
 
 def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -> Source:
-    """Source of the records of files; see `Dataset.from_files`."""
+    """Returns the source of the records of files; see `Dataset.from_files`."""
     record_files.check_kind(kind)
     paths = record_files.expand_pattern(files)
 
@@ -204,7 +204,7 @@ def csv(
     record_defaults: Mapping[str, Any] | Sequence[Any],
     options: Mapping[str, Any],
 ) -> Source:
-    """Source of the rows of CSV files; see `Dataset.from_csv`."""
+    """Returns the source of the rows of CSV files; see `Dataset.from_csv`."""
     defaults: Any
     if isinstance(record_defaults, Mapping):
         defaults = {name: default_of_column(value) for name, value in record_defaults.items()}
@@ -217,7 +217,7 @@ def csv(
 
 
 def parquet(files: Path | Sequence[Path], options: Mapping[str, Any]) -> Source:
-    """Source of the rows of Parquet files; see `Dataset.from_parquet`."""
+    """Returns the source of the rows of Parquet files; see `Dataset.from_parquet`."""
     needed("pyarrow.parquet", "data", "Dataset.from_parquet")
     return _rows("parquet", files, options, options)
 
@@ -228,7 +228,7 @@ def _rows(
     options: Mapping[str, Any],
     saved_options: Mapping[str, Any],
 ) -> Source:
-    """Source of rows of files that are read in blocks; `saved_options` are those in positions."""
+    """Returns the source of rows read in blocks; `saved_options` describe it in saved positions."""
     paths = record_files.expand_pattern(files)
 
     def blocks(_: Epochs) -> Stage:
@@ -249,5 +249,5 @@ def _rows(
 
 
 def _default_text(default: np.ndarray[Any, Any]) -> str:
-    """A default value of a column as text."""
+    """Returns the text of a column's default value."""
     return f"{type_name(default)}={default.item()!r}" if default.size == 1 else type_name(default)

@@ -31,7 +31,7 @@ from jflow.errors import InvalidArgumentError, OutOfRangeError
 
 
 class Parallel(grain.DatasetIterator[Any]):
-    """Reads as many elements ahead as it has threads.
+    """Reads elements ahead, as many as it has threads.
 
     Its position is that of its input before the oldest element that was not returned yet. This is
     the same without threads, so their number may differ where the position is restored.
@@ -92,7 +92,7 @@ class Parallel(grain.DatasetIterator[Any]):
 
 
 class Prefetched(experimental.ThreadPrefetchDatasetIterator[Any]):
-    """Grain's iterator that reads ahead in a thread.
+    """Grain's prefetching iterator, which reads ahead in a thread.
 
     Grain closes an iterator that is collected as garbage, and closing waits for its threads. But
     the collector runs on any thread, also on one of these, which cannot wait for itself; it has
@@ -115,7 +115,7 @@ _IN_THIS_THREAD = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 
 
 def streamed(stage: Stage) -> Elements:
-    """Converts a stage to a stream, read by as many threads as its transforms request."""
+    """Converts a stage to a stream, which reads in as many threads as its transforms request."""
     if not isinstance(stage, grain.MapDataset):
         return stage
     threads = most_threads(stage)
@@ -126,7 +126,7 @@ def streamed(stage: Stage) -> Elements:
 
 
 def first_element(build: Build, transform: str) -> Any:
-    """Builds a stage, iterates it once and returns its first element.
+    """Builds a stage and returns its first element.
 
     Raises:
       OutOfRangeError: if the stage is empty; the message names the `transform`.
@@ -143,7 +143,7 @@ def first_element(build: Build, transform: str) -> Any:
 
 
 def mapped(stage: Stage, call: Callable[[int, Any], Any], threads: int = 0) -> Stage:
-    """Applies a function to each number and element."""
+    """Applies a function to each element and its number."""
     if isinstance(stage, grain.MapDataset):
         return Mapped(stage, call, threads)
     if not threads:
@@ -158,7 +158,7 @@ def filtered(stage: Stage, wanted: Callable[[int, Any], bool]) -> Stage:
 
 
 def sliced(stage: Stage, wanted: slice) -> Stage:
-    """Keeps the elements whose numbers are in a slice."""
+    """Keeps the elements whose numbers are in the slice `wanted`."""
     if isinstance(stage, grain.MapDataset):
         return stage.slice(wanted)
     return Stream(partial(Sliced, wanted=wanted), stage)
@@ -167,7 +167,7 @@ def sliced(stage: Stage, wanted: slice) -> Stage:
 def batched(
     stage: Stage, size: int, drop_remainder: bool, collate: Callable[[Sequence[Any]], Any]
 ) -> Stage:
-    """Groups elements; `collate` makes a batch from a sequence of them."""
+    """Groups elements into batches, which `collate` makes from sequences of elements."""
     return stage.batch(size, drop_remainder=drop_remainder, batch_fn=collate)
 
 
@@ -179,7 +179,7 @@ def unbatched(stage: Stage) -> Stage:
 def shuffled(
     stage: Stage, epochs: Epochs, buffer_size: int | None, seed: int, fixed: bool
 ) -> Stage:
-    """Permutes elements: all of them with random access, otherwise those of a window."""
+    """Shuffles all elements if the stage has random access, otherwise those of each window."""
     if isinstance(stage, grain.MapDataset) and len(stage) < 2**32:
         return Permuted(stage, seed, epochs, fixed)
     if buffer_size is None:
@@ -198,7 +198,7 @@ def shuffled(
 
 
 def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None) -> Stage:
-    """Repeats the stage that `build` makes for each epoch; without end if `count` is None."""
+    """Repeats the stage that `build` makes for each epoch; endlessly if `count` is None."""
     stage = build(epochs)
     if not isinstance(stage, grain.MapDataset):
         return Stream(lambda: Repeated(lambda n: iter(streamed(build((*epochs, n)))), count))
@@ -209,7 +209,7 @@ def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None
 
 
 def zipped(stages: Sequence[Stage]) -> Stage:
-    """Combines elements of all stages into tuples, as many as the shortest stage has."""
+    """Combines the elements of all stages into tuples, until the shortest stage ends."""
     rows = [stage for stage in stages if isinstance(stage, grain.MapDataset)]
     if len(rows) < len(stages):
         return experimental.ZipIterDataset([streamed(stage) for stage in stages], strict=False)

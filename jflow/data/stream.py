@@ -19,7 +19,7 @@ Cursor = grain.DatasetIterator[Any]
 
 
 class Stream(grain.IterDataset[Any]):
-    """A dataset whose iterators a function makes from the iterators of its inputs."""
+    """A dataset read in order; a function makes its iterators from the iterators of its inputs."""
 
     def __init__(self, start: Callable[..., Cursor], *inputs: grain.IterDataset[Any]) -> None:
         super().__init__(inputs)
@@ -30,7 +30,7 @@ class Stream(grain.IterDataset[Any]):
 
 
 class _Selected(grain.DatasetIterator[Any]):
-    """The base of iterators that skip elements; its position is the number of those read."""
+    """Base of iterators that skip elements; the position is the number of elements read."""
 
     def __init__(self, parent: Cursor) -> None:
         super().__init__(parent)
@@ -45,7 +45,7 @@ class _Selected(grain.DatasetIterator[Any]):
 
 
 class Sliced(_Selected):
-    """Yields the elements whose numbers are in a slice, as `itertools.islice`."""
+    """Yields the elements whose numbers are in a slice, like `itertools.islice`."""
 
     def __init__(self, parent: Cursor, wanted: slice) -> None:
         super().__init__(parent)
@@ -107,7 +107,7 @@ class Unbatched(grain.DatasetIterator[Any]):
 
 
 class Concatenated(grain.DatasetIterator[Any]):
-    """Yields the elements of one input after those of another."""
+    """Yields the elements of its inputs, one input after the other."""
 
     def __init__(self, *parents: Cursor) -> None:
         super().__init__(parents)
@@ -132,7 +132,7 @@ class Concatenated(grain.DatasetIterator[Any]):
 
 
 class Repeated(grain.DatasetIterator[Any]):
-    """Yields the elements of epochs, for each of which `start` makes an iterator."""
+    """Yields the elements of one epoch after the other; `start` makes an epoch's iterator."""
 
     def __init__(self, start: Callable[[int], Cursor], count: int | None) -> None:
         super().__init__()
@@ -142,16 +142,16 @@ class Repeated(grain.DatasetIterator[Any]):
         self._inner: Cursor | None = None
 
     def __next__(self) -> Any:
-        fresh = False
+        is_new_epoch = False
         while self._epoch != self._count:
             if self._inner is None:
-                self._inner, fresh = self._start(self._epoch), True
+                self._inner, is_new_epoch = self._start(self._epoch), True
             try:
                 return next(self._inner)
             except StopIteration:
                 self.close_inner()
                 self._epoch += 1
-            if fresh and self._count is None:
+            if is_new_epoch and self._count is None:
                 break  # the epoch was empty, and so would be all others
         raise StopIteration
 
@@ -179,7 +179,7 @@ class Repeated(grain.DatasetIterator[Any]):
 
 @dataclass
 class _Lane:
-    """One of the datasets that are being read.
+    """One of the datasets that are being interleaved.
 
     Attributes:
       before: state of the input before the element that the dataset was made from.
@@ -193,9 +193,9 @@ class _Lane:
 
 
 class Interleaved(grain.DatasetIterator[Any]):
-    """Yields `block` elements of a lane, then those of the next, round-robin.
+    """Yields `block` elements of each lane in turn, round-robin.
 
-    A lane whose dataset has ended gets a new one when it is next again.
+    A lane whose dataset has ended gets the next dataset on its next turn.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Starting clusters, and programs on them."""
+"""Starts clusters, and programs that run on them."""
 
 from jflow.launch.cluster import LocalCluster as LocalCluster
 from jflow.launch.program import run as run

@@ -28,7 +28,7 @@ from jflow.task.server import Server
 
 
 def main(server_type: Callable[..., Server] = Server) -> None:
-    """Runs the process.
+    """Runs the server of one task until it is stopped or standard input ends.
 
     Args:
       server_type: the class of the server.

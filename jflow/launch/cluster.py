@@ -1,4 +1,4 @@
-"""Clusters that a program starts; `LocalCluster`, whose tasks are processes on this machine."""
+"""Clusters that a program starts, such as `LocalCluster`, whose tasks are local processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jflow.launch.zygote import Zygote
 
 
 class StartedCluster(Closing):
-    """Tasks of the jobs "ps" and "worker" that this program has started.
+    """Base of clusters that a program starts, with the jobs "ps" and "worker".
 
     Args:
       ps, workers: how many tasks the two jobs have.
@@ -52,20 +52,20 @@ class StartedCluster(Closing):
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks, those of the job "ps" first."""
+        """The tasks, with the job "ps" first."""
         return list(self._tasks)
 
     def target(self, job: str = "worker", index: int = 0) -> str:
-        """The target for sessions on the given task; it names the cluster and the task.
+        """Returns the target for sessions on a task; it names the cluster and the task.
 
-        A server that has taken the task's port since refuses what is meant for the task.
+        A server that has since taken the task's port refuses calls that are meant for the task.
         """
         named = f"cluster={self._name}&" if self._name else ""
         address = self._spec.task_address(job, index)
         return f"grpc://{address}?{named}task={Task(job, index)}"
 
     def _at(self, addresses: Iterable[str]) -> ClusterSpec:
-        """The cluster, given the address of each of its tasks."""
+        """Returns the cluster in which the tasks have these addresses."""
         jobs: dict[str, dict[int, str]] = {}
         for task, address in zip(self._tasks, addresses, strict=True):
             jobs.setdefault(task.job, {})[task.index] = address
@@ -76,15 +76,15 @@ _POLL_S = 0.01
 
 
 def log_name(task: Task) -> str:
-    """The name of the file with the log of a task, such as "worker-1.log"."""
+    """Returns the name of a task's log file, such as "worker-1.log"."""
     return f"{task.job}-{task.index}.log"
 
 
 class Child:
-    """A server process (`child.py`), which exits at the end of its standard input.
+    """A task's server process (`child.py`), which exits when its standard input ends.
 
     Args:
-      zygote: what starts it.
+      zygote: the process that forks it.
       task: its task.
       command: "-m", its module and arguments.
       environment: all of its environment variables.
@@ -109,7 +109,7 @@ class Child:
             self.process = zygote.start(command, environment, stderr=log.fileno(), core=core)
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Sends a message. Raises UnavailableError if the process has ended."""
+        """Sends a message to the process. Raises UnavailableError if it has ended."""
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
@@ -117,11 +117,11 @@ class Child:
             raise self._ended() from None
 
     def listen(self, key: str) -> Any:
-        """Waits for a message that has the key; returns its value.
+        """Blocks until the process sends a message, and returns the value of its `key`.
 
         Raises:
           UnavailableError: if the process has ended.
-          OpError: what it cannot start with.
+          OpError: the error with which it failed to start.
         """
         line = self.process.stdout.readline()
         if not line:
@@ -132,12 +132,12 @@ class Child:
         return message[key]
 
     def close(self) -> None:
-        """Tells the process to end. May be called again."""
+        """Tells the process to exit. May be called again."""
         with suppress(BrokenPipeError):  # it has ended already
             self.process.stdin.close()
 
     def wait(self, timeout: float) -> None:
-        """Waits for the end of the process, and kills it after a time in seconds."""
+        """Waits until the process has exited; kills it after `timeout` seconds."""
         self.close()
         end = time.monotonic() + timeout
         with suppress(ConnectionError):  # the zygote has ended, and all of its programs with it
@@ -163,11 +163,11 @@ _STOP_TIMEOUT_S = 10.0
 
 @forks.guarded("kill", "restart", ignored=("stop",))
 class LocalCluster(StartedCluster):
-    """A cluster of processes on the loopback interface, on ports that the system chooses.
+    """A cluster of processes on the loopback interface, with ports that the system chooses.
 
-    The processes end with the `with` block, and with this process, even if it crashes. They are
+    The processes end when the context exits, and with this process, even if it crashes. They are
     forked from one that has imported JAX and initialized nothing, so each starts in a tenth of the
-    time of a new Python. What JAX reads from the environment it reads when the cluster starts.
+    time of a new Python. JAX reads its environment variables when the cluster starts.
 
     Args:
       ps: number of tasks of the job "ps".
@@ -233,11 +233,11 @@ class LocalCluster(StartedCluster):
             self._spec = self._introduce(on_ready)
 
     def pid(self, job: str, index: int = 0) -> int:
-        """The process id of a task."""
+        """Returns the process id of a task."""
         return self._children[Task(job, index)].process.pid
 
     def exit_code(self, job: str, index: int = 0) -> int | None:
-        """The exit code of a task's process, negative for a signal; None while it runs."""
+        """Returns the exit code of a task's process, negative for a signal; None while it runs."""
         return self._children[Task(job, index)].process.poll()
 
     def kill(self, job: str, index: int = 0) -> None:
@@ -247,7 +247,7 @@ class LocalCluster(StartedCluster):
         child.process.wait()
 
     def restart(self, job: str, index: int = 0) -> None:
-        """Starts a task anew at its address; ends its process first if that runs.
+        """Restarts a task at its address; ends its process first if it runs.
 
         It returns when the task serves. What the task held is lost.
 
@@ -256,9 +256,9 @@ class LocalCluster(StartedCluster):
             stopped then.
         """
         task = Task(job, index)
-        former = self._children[task]
-        former.process.kill()
-        former.wait(_STOP_TIMEOUT_S)
+        former_child = self._children[task]
+        former_child.process.kill()
+        former_child.wait(_STOP_TIMEOUT_S)
         with self._starting():
             child = self._children[task] = self._started(task, self._spec)
             child.listen("address")
@@ -266,7 +266,7 @@ class LocalCluster(StartedCluster):
             child.listen("ready")
 
     def stop(self) -> None:
-        """Ends every process and waits for it. May be called again."""
+        """Ends all processes and waits for them. May be called again."""
         for child in self._children.values():
             child.close()
         for child in self._children.values():
@@ -277,15 +277,15 @@ class LocalCluster(StartedCluster):
         self.stop()
 
     def _started(self, task: Task, spec: ClusterSpec | None = None) -> Child:
-        """Starts the process of a task, with the cluster if that is known."""
-        known = () if spec is None else (json.dumps(spec.as_dict()),)
-        command = ("-m", self._module, task.job, str(task.index), *known)
+        """Starts the process of a task, and passes it the cluster if `spec` is given."""
+        cluster_argument = () if spec is None else (json.dumps(spec.as_dict()),)
+        command = ("-m", self._module, task.job, str(task.index), *cluster_argument)
         environment = os.environ | self._variables | self._divided[task]
         return Child(self._zygote, task, command, environment, self._cores.get(task), self._logs)
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """A block in which tasks start; ends the cluster if that fails or takes too long."""
+        """A context manager in which tasks start; ends the cluster on failure or timeout."""
         is_late = False
 
         def give_up() -> None:
@@ -314,7 +314,7 @@ class LocalCluster(StartedCluster):
             watchdog.cancel()
 
     def _introduce(self, on_ready: Callable[[str, str], object]) -> ClusterSpec:
-        """Collects the address of every child and sends the cluster to all."""
+        """Collects the address of every child, sends the cluster to all, and awaits them."""
         children = self._children.values()
         with ThreadPoolExecutor(len(children)) as threads:
             try:

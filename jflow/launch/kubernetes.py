@@ -40,7 +40,7 @@ _WHEN_READY = (
     "echo 'the cluster is not ready' >&2; exit 1"
 )
 _PROBE_S = 5
-"""How long a probe waits for an answer, in seconds. `grpc_health_probe` waits for 1 by itself."""
+"""The timeout of a probe in seconds; the default of `grpc_health_probe` is 1."""
 
 
 @dataclass(frozen=True)
@@ -99,24 +99,24 @@ class KubernetesCluster:
 
     @property
     def jobs(self) -> dict[str, int]:
-        """How many tasks each job has."""
+        """The number of tasks of each job."""
         return {job: n for job, n in (("ps", self.ps), ("worker", self.workers)) if n}
 
     def addresses(self, service: str) -> dict[str, list[str]]:
-        """The cluster, for a service with this DNS name."""
+        """Returns the task addresses by job, for a service with this DNS name."""
         return {
             job: [f"{self.name}-{job}-{i}.{service}:{self.port}" for i in range(n)]
             for job, n in self.jobs.items()
         }
 
     def cluster_spec(self) -> ClusterSpec:
-        """The cluster in its namespace, or in `default`."""
+        """Returns the cluster as seen in its namespace, by default `default`."""
         return ClusterSpec(
             self.addresses(f"{self.name}.{self.namespace or 'default'}.svc.{self.domain}")
         )
 
     def manifests(self) -> list[dict[str, Plain]]:
-        """The objects of Kubernetes, in an order in which they can be applied."""
+        """Returns the Kubernetes objects in the order in which they can be applied."""
         objects = [*self._secrets(), self._service()]
         for job in self.jobs:
             objects += [self._budget(job), self._stateful_set(job)]
@@ -195,7 +195,7 @@ class KubernetesCluster:
         )
 
     def _pod(self, role: str, container: dict[str, Plain], **more: Plain) -> dict[str, Plain]:
-        """The template of the pods of a job, or of the program."""
+        """Returns the pod template of a job or of the program."""
         environment = [*self._environment(role)]
         container = {
             **container,
@@ -223,7 +223,7 @@ class KubernetesCluster:
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
 
     def _copying(self, environment: Sequence[Mapping[str, Plain]], own: Plain) -> dict[str, Plain]:
-        """The init container that copies the certificate of a task to a private volume."""
+        """Returns the init container that copies a task's certificate to a private volume."""
         return {
             "name": "certificates",
             "image": self.image,
@@ -237,7 +237,7 @@ class KubernetesCluster:
         }
 
     def _environment(self, role: str) -> Iterator[dict[str, Plain]]:
-        """The variables of a pod. One may refer to those before it."""
+        """Yields the environment variables of a pod; each may refer to those before it."""
         is_task = role in self.jobs
         service = f"{self.name}.$(JFLOW_NAMESPACE).svc"
         tf_config: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
@@ -285,8 +285,8 @@ class KubernetesCluster:
         return {"exec": {"command": ["sh", "-c", probe]}, **patience}
 
     def _resources(self, role: str) -> dict[str, Plain]:
-        wanted = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}
-        requests: dict[str, Plain] = {name: text for name, text in wanted.items() if text}
+        requested = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}
+        requests: dict[str, Plain] = {name: text for name, text in requested.items() if text}
         limits: dict[str, Plain] = {}
         if "memory" in requests:
             limits["memory"] = requests["memory"]
@@ -304,7 +304,7 @@ _CONTAINED: Plain = {
 
 
 def certificate_files(cluster: ClusterSpec) -> list[str]:
-    """The files of `jflow certs init` that the pods of a cluster need; not the authority's key."""
+    """Returns the files of `jflow certs init` that a cluster's pods need, without the CA's key."""
     return ["ca.crt", "client.pem", *(_file(task) for task in cluster.tasks())]
 
 
@@ -327,7 +327,7 @@ _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "
 
 
 def to_yaml(documents: Iterable[Plain]) -> str:
-    """A stream of YAML documents in block style; each begins with "---".
+    """Returns documents as a YAML stream in block style; each begins with "---".
 
     Texts are written as JSON writes them, which is YAML, too, so none is taken for a number.
     """
@@ -335,7 +335,7 @@ def to_yaml(documents: Iterable[Plain]) -> str:
 
 
 def _block(value: Plain, indent: str) -> Iterator[str]:
-    """The lines of a value, of which none is on the line of its key."""
+    """Yields the lines of a value that begins on a line of its own."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _entry(f"{indent}{_key(key)}:", item, indent + "  ")
@@ -349,7 +349,7 @@ def _block(value: Plain, indent: str) -> Iterator[str]:
 
 
 def _entry(key: str, item: Plain, indent: str) -> Iterator[str]:
-    """The lines of an entry of an object."""
+    """Yields the lines of one entry of a mapping."""
     if isinstance(item, Mapping | list | tuple) and item:
         yield key
         yield from _block(item, indent)

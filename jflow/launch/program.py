@@ -1,4 +1,4 @@
-"""`run`: one program for all tasks of a cluster; the environment says which one a process is."""
+"""`run`: one program for all tasks of a cluster; the environment gives a process its role."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def run(
     timeout: float = 300.0,
     environ: Mapping[str, str] = os.environ,
 ) -> T | None:
-    """Runs this process's role in a program that is started on every machine of a cluster.
+    """Runs the role of this process in a program that is started on every machine of a cluster.
 
-    The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
-    order; `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits
-    until all tasks answer, calls `main`, and stops them. Workers and tasks of the job "ps" serve
-    until then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing.
-    A chief that is killed is waited for again.
+    The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this order;
+    `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits until
+    all tasks respond, calls `main`, and stops them. Workers and tasks of the job "ps" serve until
+    then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing. If
+    the chief is killed, the others wait for it again.
 
     Args:
       main: called with the role of the chief; `role.master` is the target for its sessions.
-      worker: the same for workers, beside their servers. An error that comes because the chief is
-        done is no error of the program.
+      worker: the same for workers, beside their servers. Errors caused by the end of the chief are
+        ignored.
       evaluator: the same for an evaluator, which is none of the tasks.
       cluster: the cluster, if the program knows it.
       job_name, task_index: the task of this process, if the program knows it.
@@ -54,7 +54,7 @@ def run(
     Raises:
       ValueError: if the cluster is malformed or has no chief, the task is not in it, nothing says
         which task this process is, or two sources contradict each other.
-      DeadlineExceededError: if the chief, or for it another task, does not come in time.
+      DeadlineExceededError: if the chief, or a task that it waits for, is not up in time.
       UnauthenticatedError: if the chief has another token.
       Exception: what the function raises, and as `train.Server`.
     """
@@ -81,7 +81,7 @@ def run(
 def _membership_of(
     cluster: ClusterSpec | Mapping[str, object] | None, job: str | None, index: int | None
 ) -> Membership | None:
-    """The membership that the arguments state; None without a cluster."""
+    """Returns the membership that the arguments give; None if they give no cluster."""
     if cluster is None:
         if job is not None or index is not None:
             raise ValueError("job_name and task_index need the cluster; give that, too")
@@ -93,7 +93,7 @@ def _membership_of(
 
 
 def _checked_chief(membership: Membership) -> Task:
-    """The chief of a cluster. Raises ValueError if the cluster cannot run a program."""
+    """Returns the chief of a cluster. Raises ValueError if the cluster cannot run a program."""
     cluster = membership.cluster
     if unknown := [job for job in cluster.jobs if job not in _JOBS]:
         raise ValueError(
@@ -117,7 +117,7 @@ def _checked_chief(membership: Membership) -> Task:
 
 
 def _checked_task(membership: Membership) -> Task:
-    """The task of this process. Raises ValueError if it has none, or the cluster does not."""
+    """Returns this process's task. Raises ValueError if it has none, or one outside the cluster."""
     cluster, task, source = membership.cluster, membership.task, membership.source
     if task is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""`RayCluster`: a cluster whose tasks are actors of Ray, which places, starts and restarts them.
+"""`RayCluster`: a cluster whose tasks are Ray actors, which Ray places, starts and restarts.
 
 Ray runs on the machines already and knows what is free on them. jflow asks it for one actor a task,
 all in one placement group, and for nothing else: tasks talk to each other as they always do, and no
@@ -27,17 +27,17 @@ from jflow.errors import (
 from jflow.launch.cluster import StartedCluster
 
 _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
-"""What is true of this process only, or leads to a file of this machine."""
+"""Variables that are valid only in this process, or name a file of this machine."""
 
 
 @forks.guarded("kill", "wait_until_ready", ignored=("stop",))
 class RayCluster(StartedCluster):
-    """A cluster of Ray actors, one process a task, which Ray starts again when one fails.
+    """A cluster of Ray actors, one process per task, which Ray restarts when they fail.
 
-    A task that is started again has its former address and has lost its state, as after
-    `LocalCluster.restart`. It stays on its node: when that is lost, make a new cluster. All ends
-    with the `with` block, and with this process. If this process is not connected to Ray, it calls
-    `ray.init()`, which finds a cluster by RAY_ADDRESS or starts one on this machine.
+    A restarted task has its former address and has lost its state, as after `LocalCluster.restart`.
+    It stays on its node; if the node is lost, make a new cluster. The tasks end when the context
+    exits, and with this process. If this process is not connected to Ray, it calls `ray.init()`,
+    which finds a cluster by RAY_ADDRESS or starts one on this machine.
 
     The tasks have the token of this process, and those of its environment variables whose names
     begin with JFLOW_. Beyond the loopback interface they need certificates, in a directory of the
@@ -100,25 +100,25 @@ class RayCluster(StartedCluster):
             raise
 
     def node(self, job: str, index: int = 0) -> str:
-        """The id of the node of Ray that a task is on. Raises as `wait_until_ready`."""
-        (about,) = self._about(Task(job, index))
-        return str(about["node"])
+        """Returns the id of the Ray node that a task runs on. Raises as `wait_until_ready`."""
+        (report,) = self._reports_of(Task(job, index))
+        return str(report["node"])
 
     def kill(self, job: str, index: int = 0) -> None:
-        """Kills a task's process, as a crash would; Ray starts it again."""
+        """Kills a task's process, as a crash would; Ray restarts it."""
         self._ray.kill(self._actors[Task(job, index)], no_restart=False)
 
     def wait_until_ready(self, job: str, index: int = 0) -> int:
-        """Waits until a task serves, at most the timeout; returns its incarnation.
+        """Blocks until a task serves, at most for the timeout, and returns its incarnation.
 
-        Each life of a task has another one. Just after `kill` it may be that of the former life.
+        Each life of a task has another incarnation. Just after `kill` it may be the former one.
 
         Raises:
           UnavailableError: if it has failed and Ray does not start it again.
           DeadlineExceededError: if it takes longer.
         """
-        (about,) = self._about(Task(job, index))
-        return int(about["incarnation"])
+        (report,) = self._reports_of(Task(job, index))
+        return int(report["incarnation"])
 
     def stop(self) -> None:
         """Ends every task. May be called again."""
@@ -133,41 +133,41 @@ class RayCluster(StartedCluster):
         self.stop()
 
     def _check_possible(self) -> None:
-        """Refuses what Ray's nodes do not have, for which it would wait until the timeout."""
+        """Raises ResourceExhaustedError if Ray's nodes cannot provide what the tasks reserve."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         needs = [*self._needs.values()]
         names = {name: None for need in needs for name in need}
-        wanted, has = _sums(needs, names), _sums(nodes, names)
+        total_need, total_supply = _sums(needs, names), _sums(nodes, names)
         is_each_possible = all(any(_fits(need, node) for node in nodes) for need in needs)
-        if is_each_possible and _fits(wanted, has):
+        if is_each_possible and _fits(total_need, total_supply):
             return
         available = [{name: node.get(name, 0) for name in names} for node in nodes]
         raise ResourceExhaustedError(
-            f"{len(needs)} tasks reserve {needs}, together {wanted}, and the nodes of Ray have "
+            f"{len(needs)} tasks reserve {needs}, together {total_need}, and the nodes of Ray have "
             f"{available}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where "
             "Ray adds them by itself"
         )
 
     def _reserve(self) -> None:
-        """Waits until Ray has reserved what the tasks need."""
-        wanted = [*self._needs.values()]
-        with WaitNotice(lambda: f"for Ray to reserve {wanted}; {self._resources()}").timed():
+        """Blocks until Ray has reserved the tasks' resources. Raises DeadlineExceededError."""
+        bundles = [*self._needs.values()]
+        with WaitNotice(lambda: f"for Ray to reserve {bundles}; {self._resources()}").timed():
             is_reserved = self._group.wait(self._timeout)
         if not is_reserved:
             raise DeadlineExceededError(
-                f"Ray did not reserve {wanted} within {self._timeout} s; "
+                f"Ray did not reserve {bundles} within {self._timeout} s; "
                 f"{self._resources()}: ask for less, or add nodes"
             )
 
     def _resources(self) -> str:
-        """Ray's resources as text, for messages."""
+        """Returns a description of Ray's total and free resources, for messages."""
         return (
             f"its nodes have {self._ray.cluster_resources()}, of which "
             f"{self._ray.available_resources()} are free"
         )
 
     def _start(self) -> ClusterSpec:
-        """Starts all tasks; returns the cluster."""
+        """Starts all tasks and returns the cluster."""
         from jflow.net.wire.token import load_token  # noqa: PLC0415 - it imports JAX; see zygote.py
 
         spec = self._addresses()
@@ -191,20 +191,20 @@ class RayCluster(StartedCluster):
                 spec.as_dict(), task.job, task.index, environment
             )
             self._actors[task] = task_actor
-        self._about(*self.tasks)
+        self._reports_of(*self.tasks)
         return spec
 
     def _addresses(self) -> ClusterSpec:
-        """An address for each task, with a port that is free on the node reserved for it."""
+        """Returns an address for each task, with a free port on the node reserved for the task."""
         free = self._ray.remote(_free_here)
         addresses: list[str] = []
         while len({*addresses}) < len(self.tasks):  # a node may name a port twice
             calls = [free.options(**self._options(task)).remote() for task in self.tasks]
-            addresses = self._got(calls, "a free port")
+            addresses = self._get_results(calls, "a free port")
         return self._at(addresses)
 
     def _options(self, task: Task) -> dict[str, Any]:
-        """Options of Ray for an actor or function of a task: its bundle and resources."""
+        """Returns Ray's options for an actor or function of a task: its bundle and resources."""
         place = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         needs = self._needs[task]
         return {
@@ -213,17 +213,17 @@ class RayCluster(StartedCluster):
             "scheduling_strategy": place(self._group, self.tasks.index(task)),
         }
 
-    def _about(self, *tasks: Task) -> list[dict[str, Any]]:
-        """Calls `RayTask.about` on tasks; waits while Ray starts them."""
+    def _reports_of(self, *tasks: Task) -> list[dict[str, Any]]:
+        """Returns the reports of `RayTask.about` of tasks; blocks while Ray starts them."""
         calls = [self._actors[task].about.remote() for task in tasks]
-        answers = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
-        for task, about in zip(tasks, answers, strict=True):
-            if refusal := about.get("refusal"):
+        reports = self._get_results(calls, f"{', '.join(map(str, tasks))} to serve")
+        for task, report in zip(tasks, reports, strict=True):
+            if refusal := report.get("refusal"):
                 raise UnavailableError(refusal, task=str(task))
-        return answers
+        return reports
 
-    def _got(self, calls: list[Any], what: str) -> list[Any]:
-        """The results of calls of Ray, with errors of jflow's."""
+    def _get_results(self, calls: list[Any], what: str) -> list[Any]:
+        """Returns the results of Ray calls; raises Ray's errors as jflow's."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(calls, timeout=self._timeout)  # type: ignore[no-any-return]
@@ -237,22 +237,22 @@ class RayCluster(StartedCluster):
 
 
 def _sums(resources: Sequence[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
-    """How much there is of each of some resources, together."""
+    """Returns the total amount of each of the named resources."""
     return {name: sum(one.get(name, 0) for one in resources) for name in names}
 
 
 def _fits(need: Mapping[str, float], has: Mapping[str, float]) -> bool:
-    """Whether there is as much of each resource as is needed."""
+    """Whether `has` provides the needed amount of each resource."""
     return all(has.get(name, 0) >= amount for name, amount in need.items())
 
 
 def _free_here() -> str:
-    """An address of the node that this runs on."""
+    """Returns an address with a free port on the node that this runs on."""
     return free_address(_ray().util.get_node_ip_address())
 
 
 def _ray() -> Any:
-    """The package ray. Raises NotFoundError if it is not installed."""
+    """Imports and returns the package ray. Raises NotFoundError if it is not installed."""
     try:
         import ray  # noqa: PLC0415 - an extra
         import ray.util.scheduling_strategies  # noqa: PLC0415
@@ -266,7 +266,7 @@ def _ray() -> Any:
 
 
 class RayTask:
-    """The actor of a task: its process has the task's server.
+    """The Ray actor of a task, whose process runs the task's server.
 
     Ray makes it again, with the same arguments, when its process has failed.
 
@@ -296,7 +296,7 @@ class RayTask:
             self._refusal = error.message
 
     def about(self) -> dict[str, object]:
-        """The incarnation and node of the task once it serves, or why it cannot."""
+        """Returns the task's incarnation and node once it serves, or the reason why it cannot."""
         if self._server is None:
             return {"refusal": f"{self._task} cannot start: {self._refusal}"}
         import ray  # noqa: PLC0415 - an extra, which has started this process
@@ -309,7 +309,7 @@ class RayTask:
 
 
 def free_address(host: str) -> str:
-    """An address of this machine with a port that is free."""
+    """Returns an address on this machine with a free port."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(kind, socket.SOCK_STREAM) as one:
         one.bind((host, 0))
@@ -319,10 +319,10 @@ def free_address(host: str) -> str:
 def check_tf_config(
     other: str, cluster: ClusterSpec | None = None, task: Task | None = None
 ) -> None:
-    """Compares TF_CONFIG with the cluster and task that Ray is to start.
+    """Raises ValueError if TF_CONFIG contradicts the cluster and task that Ray is to start.
 
     Args:
-      other: what Ray does, for the message.
+      other: what Ray does instead, for the message.
       cluster, task: the cluster, if it is known already, and the task of this process.
 
     Raises:
@@ -333,9 +333,10 @@ def check_tf_config(
     is_silent = not config.cluster and own is None
     if is_silent or (cluster and config.cluster == cluster and own in (None, task)):
         return
-    shown = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
+    cluster_text = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
     raise ValueError(
         f"TF_CONFIG describes the cluster {config.cluster.as_dict()} and says that this process is "
-        f"{own or 'no task of it'}, but {other}{shown}; unset TF_CONFIG where Ray starts tasks, or "
-        "use the cluster that it describes, without RayCluster"
+        f"{own or 'no task of it'}, but {other}{cluster_text}; "
+        "unset TF_CONFIG where Ray starts tasks, or use the cluster that it "
+        "describes, without RayCluster"
     )

@@ -1,4 +1,4 @@
-"""What the tasks of one program wait for: the chief for the others, the others for the chief."""
+"""Waits between tasks of one program: of the chief for the others, and of those for the chief."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from jflow.state.watch import StatusRequest, TaskReport, TaskState
 _LOG = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
-"""How long a server has to answer, in seconds."""
+"""How long a server may take to respond, in seconds."""
 _POLL_S = 0.5
 _NOTICE_S = 10.0
-"""How long a wait is silent, in seconds, and then how often it says what it waits for."""
+"""The time to the first notice of a wait, and between notices, in seconds."""
 _STOP_S = 10.0
 _FINAL = (UnauthenticatedError, FailedPreconditionError)
-"""Errors that no waiting mends: another token, another version."""
+"""Errors that persist however long one waits, such as another token or version."""
 
 
 class Waiting:
-    """A wait with a time limit that logs a notice of what it waits for every 10 s.
+    """A wait with a time limit, which logs every 10 s what it waits for.
 
     Args:
       task: the task that waits.
@@ -49,7 +49,7 @@ class Waiting:
         self._since = self._last_notice = now()
 
     def goes_on(self, what: str) -> None:
-        """Logs a notice if one is due.
+        """Logs what is waited for if a notice is due; raises after the time limit.
 
         Args:
           what: what is waited for, and why it is not there.
@@ -71,14 +71,14 @@ class Waiting:
 
 
 def wait_for_tasks(client: MasterClient, limit: float) -> None:
-    """Waits until all tasks of a cluster answer.
+    """Blocks until all tasks of a cluster are up.
 
     Args:
       client: a session on the server of the task that waits.
       limit: how long they may take, in seconds.
 
     Raises:
-      DeadlineExceededError: if a task does not answer by then; it says which, where, and why.
+      DeadlineExceededError: if a task does not respond by then; it says which, where, and why.
     """
     waiting = Waiting(client.info.task, limit)
     request = StatusRequest(())
@@ -86,16 +86,16 @@ def wait_for_tasks(client: MasterClient, limit: float) -> None:
     while True:
         deadline = Deadline(CONNECT_S + _STOP_S)
         reports = client.call(WatchedCluster.inspect, request, tasks, CONNECT_S, deadline)
-        missing = [report for report in reports if report.state is not TaskState.UP]
-        if not missing:
+        missing_tasks = [report for report in reports if report.state is not TaskState.UP]
+        if not missing_tasks:
             return
-        tasks = [report.task for report in missing]
-        waiting.goes_on("; ".join(map(_described, missing)))
+        tasks = [report.task for report in missing_tasks]
+        waiting.goes_on("; ".join(map(_describe_report, missing_tasks)))
         time.sleep(_POLL_S)
 
 
 def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
-    """Stops the servers of all other tasks: workers first, because they use the others'."""
+    """Stops the servers of all other tasks, workers first because they use the others."""
     others = [task for task in cluster.tasks() if task != own]
     workers = [task for task in others if task.job == "worker"]
     for tasks in (workers, [task for task in others if task not in workers]):
@@ -108,15 +108,15 @@ def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
             continue
         for report in reports:
             if report.state not in (TaskState.UP, TaskState.DOWN):
-                _LOG.warning("%s cannot stop %s", own, _described(report))
+                _LOG.warning("%s cannot stop %s", own, _describe_report(report))
 
 
-def _described(report: TaskReport) -> str:
+def _describe_report(report: TaskReport) -> str:
     return f"{report.task} at {report.address} ({report.state.value}: {report.reason})"
 
 
 class ChiefWatch(Closing):
-    """Watches the chief from another task, on a thread of its own, until the program is over.
+    """Watches the chief from another task, in a thread, until the program is over.
 
     Args:
       own: the task that watches.
@@ -124,7 +124,7 @@ class ChiefWatch(Closing):
       chief: the task that is watched.
       limit: how long the chief may be away, in seconds.
       is_served: whether `own` has a server, which the chief stops when it is done; if not, the
-        program is over when no task of the cluster answers any more.
+        program is over when no task of the cluster responds any more.
 
     Attributes:
       over: set when the program is over, or this gives up.
@@ -147,7 +147,7 @@ class ChiefWatch(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the watch. May be called again."""
+        """Stops watching. May be called again."""
         self.over.set()
 
     def _leave(self, failed: bool) -> None:
@@ -165,7 +165,7 @@ class ChiefWatch(Closing):
             self.over.set()
 
     def _watch(self) -> None:
-        """Connects to the chief, again when it was lost, until it is away for too long."""
+        """Connects to the chief, again after each loss, until it is gone for too long."""
         was_there = False
         waiting = Waiting(self._own, self._limit)
         while not self.over.is_set():
@@ -197,7 +197,7 @@ class ChiefWatch(Closing):
         return client
 
     def _are_all_gone(self) -> bool:
-        """Whether no task answers: the chief has stopped them, and did not only fail itself."""
+        """Whether no task responds: then the chief has stopped them all, not just failed."""
         for task in self._cluster.tasks():
             with suppress(UnavailableError):
                 self._connected(task).close()

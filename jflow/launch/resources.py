@@ -1,4 +1,4 @@
-"""What each task of a cluster on one machine gets of its GPUs, their memory, threads and cores."""
+"""Divides a machine's GPUs, their memory, threads and cores among the tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from jflow.base.cluster import Task
 from jflow.errors import UnimplementedError
 
 _WITHOUT_GPU = "ps"
-"""The job whose tasks keep variables and compute little: they leave the GPUs to the others."""
+"""The job whose tasks get no GPU, since they keep variables and compute little."""
 _PLATFORMS, _VISIBLE, _THREADS = "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "NPROC"
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _OWN_POLICY = (_FRACTION, "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR")
-"""With any of these the user has said how processes share the memory of a GPU."""
+"""Variables by which the user determines how processes share a GPU's memory."""
 _JAX_FRACTION = 0.75
-"""What one process takes of the memory of a GPU, if nothing else is said."""
+"""The fraction of a GPU's memory that JAX allocates by default."""
 _DEVICES = Path("/dev")
 
 TUNABLES = "GLIBC_TUNABLES"
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Makes the C library ask for huge pages where it takes much memory: XLA's results are new memory,
-and its first use, page by page, may take longer than what XLA computes (decision 0077)."""
+"""Makes glibc request huge pages for large allocations: XLA's results are new memory, whose page
+faults may take longer than the computation (decision 0077)."""
 
 
 def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[str]:
-    """The GPUs that processes with this environment use, by the names that CUDA knows.
+    """Returns the GPUs that processes with this environment use, by their names in CUDA.
 
     These are the ones in CUDA_VISIBLE_DEVICES or, without it, all of NVIDIA's in the machine; none
     if JAX_PLATFORMS lists platforms and CUDA is not among them.
@@ -78,7 +78,7 @@ class TaskResources:
 def divide_machine(
     resources: TaskResources, tasks: Sequence[Task], environ: Mapping[str, str]
 ) -> dict[Task, dict[str, str]]:
-    """The environment variables that divide a machine between tasks.
+    """Returns the environment variables that divide a machine among tasks.
 
     Where there are GPUs, tasks of the job "ps" run on the CPU and the others divide the GPUs: each
     gets several where there are more GPUs than tasks, and one that it may share where there are
@@ -92,12 +92,12 @@ def divide_machine(
     visible, fraction = resources.visible_devices, resources.gpu_memory_fraction
     gpus = machine_gpus(environ) if visible is None else [str(gpu) for gpu in visible]
     common = {} if resources.threads is None else {_THREADS: str(resources.threads)}
-    divided = _divided([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
-    n_users = Counter(gpu for names in divided.values() for gpu in names)
+    gpus_by_task = _gpus_by_task([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
+    n_users = Counter(gpu for names in gpus_by_task.values() for gpu in names)
     environments = {}
     for task in tasks:
         variables = dict(common)
-        if names := divided.get(task):
+        if names := gpus_by_task.get(task):
             variables[_VISIBLE] = ",".join(names)
             n_sharing = max(n_users[gpu] for gpu in names)
             if fraction is not None:
@@ -110,8 +110,8 @@ def divide_machine(
     return environments
 
 
-def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:
-    """The GPUs of each task."""
+def _gpus_by_task(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:
+    """Returns the GPUs of each task."""
     n_tasks, n_gpus = len(tasks), len(gpus)
     if n_tasks > n_gpus:
         return {task: gpus[i % n_gpus : i % n_gpus + 1] for i, task in enumerate(tasks) if gpus}
@@ -122,7 +122,7 @@ def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[
 
 
 def check_cores(cores: Sequence[int]) -> None:
-    """Checks that processes can be pinned to cores.
+    """Checks that this process can be pinned to the cores.
 
     Raises:
       UnimplementedError: if the system cannot pin processes.
@@ -130,17 +130,19 @@ def check_cores(cores: Sequence[int]) -> None:
     """
     if not hasattr(os, "sched_setaffinity"):
         raise UnimplementedError(f"processes cannot be pinned to cores on {sys.platform}")
-    if missing := {*cores} - os.sched_getaffinity(0):
+    if missing_cores := {*cores} - os.sched_getaffinity(0):
         available = sorted(os.sched_getaffinity(0))
-        raise ValueError(f"this process may use the cores {available}, but not {sorted(missing)}")
+        raise ValueError(
+            f"this process may use the cores {available}, but not {sorted(missing_cores)}"
+        )
 
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """A block in which this thread, and so each process that it starts, has one core.
+    """A context manager that pins this thread, and so the processes that it starts, to a core.
 
-    A process is pinned before its libraries look how many threads they should have. With None the
-    block changes nothing.
+    A process is pinned before its libraries look how many threads they should have. With None it
+    changes nothing.
     """
     if core is None:
         yield

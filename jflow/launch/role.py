@@ -1,4 +1,4 @@
-"""`ProgramRole`: which task of a program's cluster this process is."""
+"""`ProgramRole`: the role of this process in a program that runs on a cluster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ProgramRole(Role):
     """The role of this process in a program that runs on all tasks of a cluster.
 
     Attributes:
-      source: what says it: "the arguments", "TF_CONFIG", "Open MPI", "Slurm", "Kubernetes"; "" for
-        a process that belongs to no cluster.
-      done: set when the chief is done; for a function that goes on until then, as an evaluator's.
+      source: where the role is from: "the arguments", "TF_CONFIG", "Open MPI", "Slurm",
+        "Kubernetes"; "" for a process that belongs to no cluster.
+      done: set when the chief is done; a function such as an evaluator's continues until then.
     """
 
     source: str = ""
@@ -26,7 +26,7 @@ class ProgramRole(Role):
 
     @property
     def resolver(self) -> SimpleClusterResolver:
-        """The cluster and this task, for strategies and other users of resolvers."""
+        """A resolver of the cluster and this task, for strategies and the like."""
         return SimpleClusterResolver(
             self.cluster_spec, self.master, self.task_type, self.task_id, rpc_layer="grpc"
         )
@@ -39,7 +39,7 @@ def role_of(
     master: str,
     environ: Mapping[str, str],
 ) -> ProgramRole:
-    """The role of a task, or of a process that is none, with the target for its sessions."""
+    """Returns the role of a task, or of a process without one, with the target for its sessions."""
     cluster = membership.cluster
     n_chiefs = n_tasks(cluster, "chief") + n_tasks(cluster, "master")
     return ProgramRole(

@@ -1,8 +1,8 @@
-"""The batch script of a cluster on Slurm: what `jflow slurm render` prints.
+"""Renders the batch script of a cluster on Slurm, which `jflow slurm render` prints.
 
-`srun` starts a server for each task of the allocation, which reads from the variables of its step
-which one it is (`SlurmClusterResolver`). The program then runs on the first node, as a client of
-the cluster, and the servers end with it.
+`srun` starts a server for each task of the allocation, which finds its task in the variables of the
+job step (`SlurmClusterResolver`). The program then runs on the first node, as a client of the
+cluster, and the servers end with it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jflow.launch.resources import HUGE_PAGES, TUNABLES
 
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _NEXT_COMPONENT = "hetjob"
-"""What stands between the options of two components."""
+"""The separator between the options of two components."""
 _N_PORTS = 32
-"""The ports that a job has on each node: more than one node has tasks of one job."""
+"""The number of ports reserved for a job on each node."""
 
 _SCRIPT = """\
 #!/bin/bash
@@ -80,7 +80,7 @@ export JFLOW_INSECURE=1
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job of Slurm: a cluster, and the program that uses it.
+    """A Slurm job that runs a cluster and the program that uses it.
 
     Attributes:
       command: the program and its arguments.
@@ -124,7 +124,7 @@ class SlurmJob:
                 raise ValueError(f"{option!r} is not an option of sbatch, such as --partition=gpu")
 
     def script(self) -> str:
-        """The script, for sbatch."""
+        """Returns the batch script, to be passed to sbatch."""
         jobs = {"ps": self.ps, "worker": self.workers}
         return _SCRIPT.format(
             options="\n".join(f"#SBATCH {option}" for option in self._options()),
@@ -143,7 +143,7 @@ class SlurmJob:
         return bool(self.gpus and self.ps and self.workers)
 
     def _serve(self) -> str:
-        """The command that srun starts."""
+        """Returns the command that srun starts."""
         if not self._has_components:
             return _SERVE
         return _SERVE_IN_COMPONENTS.format(ps=self.ps, workers=self.workers, cpus=self.cpus)
@@ -155,7 +155,7 @@ class SlurmJob:
         return [*servers, _NEXT_COMPONENT, *workers]
 
     def _options_of(self, n_tasks: int, gpus: int) -> list[str]:
-        """The options of a component; Slurm passes only some of them on to the next one."""
+        """Returns the options of a component; Slurm applies only some of them to the next one."""
         options = [
             f"--job-name={self.name}",
             f"--ntasks={n_tasks}",

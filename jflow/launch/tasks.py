@@ -1,4 +1,4 @@
-"""What the processes of one program do: the chief, the workers and servers, an evaluator."""
+"""Runs a process of a program by its role: chief, worker, parameter server or evaluator."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 5.0
-"""How long the server of a failed worker may take to be stopped, if the program is over."""
+"""How long a failed worker's server may take to stop once the program is over, in seconds."""
 _POLL_S = 0.2
 
 
 class RoleOfTask(NamedTuple):
-    """The role of a process with its task, the chief, and the time limit of waits."""
+    """A process's role, its task, the chief, and the time limit of waits."""
 
     role: ProgramRole
     own: Task
@@ -32,7 +32,7 @@ class RoleOfTask(NamedTuple):
 
 
 def run_chief(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
-    """Runs the chief: serves, waits for all tasks, calls the function and stops the others."""
+    """Runs the chief: serves, waits for all tasks, calls `main`, and stops the other tasks."""
     with _server(assigned) as server:
         client = connect(server.target, CONNECT_S)
         try:
@@ -44,7 +44,7 @@ def run_chief(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
 
 
 def run_worker(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
-    """Runs another task: serves until the chief is done, and calls the function if there is one."""
+    """Runs another task: serves until the chief is done, and calls `function` if there is one."""
     cluster, result = assigned.role.cluster_spec, None
     with (
         _server(assigned) as server,
@@ -79,7 +79,7 @@ def _server(assigned: RoleOfTask) -> Server:
 
 
 def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
-    """Ends the watch when the server is stopped, and the server when the watch gives up."""
+    """Closes the watch when the server stops, and stops the server when the watch gives up."""
     while not server.join(_POLL_S):
         if watch.over.is_set():
             server.stop()
@@ -88,7 +88,7 @@ def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
 
 
 def run_evaluator(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
-    """Runs an evaluator, which has no server, and sets `done` when the program is over."""
+    """Runs an evaluator, which serves nothing; sets `done` when the program is over."""
     role, own = assigned.role, assigned.own
     if function is None:
         raise ValueError(

@@ -35,12 +35,12 @@ _STDERR = 2
 _PATIENCE_S = 5.0
 """How long a zygote may take to kill its programs and end, in seconds, before it is killed."""
 _LAPACK = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
-"""What JAX imports when a process first compiles; that takes longer than all else in its start."""
+"""Modules that JAX imports at the first compilation, slower than all else in a start."""
 _MAIN = f"from {__name__} import main; main()"
 
 
 class Zygote(Closing):
-    """Starts programs that are modules quickly; thread-safe.
+    """Starts programs, given as Python modules, quickly by forking; thread-safe.
 
     It ends with this process, however that ends, and kills the programs that still run then.
 
@@ -71,12 +71,12 @@ class Zygote(Closing):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the zygote."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has ended, so that it starts nothing any more."""
+        """Whether the zygote's process has ended, so that it can start no more programs."""
         return self._process.poll() is not None
 
     def start(
@@ -119,23 +119,23 @@ class Zygote(Closing):
         )
 
     def ask(self, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
-        """Sends a request with open files to the zygote; returns its answer."""
+        """Sends a request with open files to the zygote, and returns its reply."""
         with self._lock:
             _send(self._socket, request, files)
-            answer, _ = _receive(self._socket)
+            reply, _ = _receive(self._socket)
             self._has_answered = True
-        if answer is None:
+        if reply is None:
             raise ConnectionError("the process that starts programs has ended; its output says why")
-        return answer["answer"]
+        return reply["reply"]
 
     def close(self) -> None:
-        """Ends the zygote and its programs. May be called again."""
+        """Ends the zygote and its programs, and waits for the zygote. May be called again."""
         with self._lock:
             self._socket.close()
         self._process.wait()
 
     def abort(self) -> None:
-        """As `close`, also while another thread waits for the zygote, which gets an error."""
+        """Like `close`, but also interrupts a thread that waits for the zygote, with an error."""
         with suppress(OSError):  # it has ended
             self._socket.shutdown(socket.SHUT_RDWR)
         try:
@@ -149,7 +149,7 @@ class Zygote(Closing):
 
 
 class ForkedProgram:
-    """A program that a zygote has started; has the methods of `subprocess.Popen` that are needed.
+    """A program started by a zygote; has the methods of `subprocess.Popen` that are needed.
 
     Attributes:
       pid: the process id.
@@ -163,19 +163,19 @@ class ForkedProgram:
         self.stdin, self.stdout = stdin, stdout
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the program runs."""
+        """Returns the exit code, negative for a signal; None while the program runs."""
         if self._code is None:
             self._code = self._zygote.ask({"poll": self.pid})
         return self._code
 
     def wait(self) -> int:
-        """Waits for the end of the program; returns its exit code."""
+        """Blocks until the program has ended, and returns its exit code."""
         while (code := self.poll()) is None:
             time.sleep(_POLL_S)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal, unless the program has ended."""
+        """Sends a signal to the program, unless it has ended."""
         if self.poll() is None:  # until it is asked again, the zygote keeps the process id
             os.kill(self.pid, number)
 
@@ -199,7 +199,7 @@ def _send(through: socket.socket, message: Mapping[str, Any], files: Sequence[in
 
 
 def _receive(through: socket.socket) -> tuple[Any, list[int]]:
-    """A message and the files that came with it; (None, []) at the end."""
+    """Receives a message and the files sent with it; (None, []) at the end."""
     try:
         header, files, _, _ = socket.recv_fds(through, _LENGTH_BYTES, 3)
     except ConnectionResetError:
@@ -225,19 +225,19 @@ def _serve(through: socket.socket) -> None:
             break
         if "poll" in request:
             pid, status = os.waitpid(request["poll"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+            reply = os.waitstatus_to_exitcode(status) if pid else None
             running.discard(pid)
         else:
             sys.stdout.flush()
-            answer = os.fork()
-            if not answer:
+            reply = os.fork()
+            if not reply:
                 through.close()
                 _become(request["start"], request["environment"], files, request["core"])
-            running.add(answer)
+            running.add(reply)
             for file in files:
                 os.close(file)
         try:
-            _send(through, {"answer": answer})
+            _send(through, {"reply": reply})
         except ConnectionError:
             break
     for pid in running:  # not waited for, so no other process can have its id
@@ -250,7 +250,7 @@ def _become(
     files: Sequence[int],
     core: int | None,
 ) -> NoReturn:
-    """Runs a program in this process, which has just been forked, to its end."""
+    """Turns this process, which has just been forked, into a program and runs it to its end."""
     code = 1
     try:
         os.setsid()
@@ -278,7 +278,7 @@ def _become(
 
 
 def main() -> None:
-    """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
+    """Runs the zygote; the arguments are its socket's number and the modules to import."""
     for module in sys.argv[2:]:
         import_module(module)
     if "jax" in sys.modules:

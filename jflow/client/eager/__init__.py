@@ -1,4 +1,4 @@
-"""Eager state: variables and queues of a connection, used without a session."""
+"""Eager variables and queues, which a connection owns and plain Python uses without a session."""
 
 from jflow.client.eager.iterator_state import IteratorState as IteratorState
 from jflow.client.eager.queue import EagerQueue as EagerQueue

@@ -1,4 +1,4 @@
-"""Executables of an eager resource: each operation that plain Python calls, compiled once."""
+"""Executables of an eager resource; each operation that plain Python calls is compiled once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Executables:
     def run_operation(
         self, key: str, build: Build, feeds: Sequence[Any] = (), timeout: float | None = None
     ) -> list[Any]:
-        """Runs an operation and returns its values.
+        """Runs an operation and returns the fetched values.
 
         Args:
           key: the name of the operation, which errors mention.
@@ -59,7 +59,7 @@ class Executables:
     ) -> Future[list[Any]]:
         """Starts an operation without blocking; cancelling the future cancels the operation.
 
-        Arguments and errors are those of `run`.
+        Arguments and errors are those of `run_operation`.
         """
         executable, deadline = self._prepared(key, build, timeout)
         started = executable.start(feeds, deadline)
@@ -90,7 +90,7 @@ class Executables:
         return executable
 
     def _explain(self, error: BaseException | None, key: str) -> None:
-        """Adds the operation and the resource to the message of a timeout."""
+        """Adds the operation and the resource to the message of a DeadlineExceededError."""
         if isinstance(error, DeadlineExceededError):
             error.with_context(doing=f"{key} on {self._describe()}")
 

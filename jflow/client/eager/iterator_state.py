@@ -1,4 +1,4 @@
-"""Iterator state in containers: the position of a pipeline, for a program that resumes it."""
+"""Iterator state in containers: the position of an input pipeline, from which a program resumes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jflow.state.resources.iterator_state import IteratorStateSpec
 
 
 class IteratorState(Handle):
-    """The state of an iterator, stored as text in a container; made inside `jflow.connect`.
+    """An iterator's state, stored as text in a container; made inside `jflow.connect`.
 
     With `dataset.iterator(position=jflow.IteratorState("train"))`, a restarted program resumes at
     the position that the previous one saved last.
 
     Args:
       shared_name: its name in the container.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
 
     Raises:
       RuntimeError: outside of `jflow.connect`.
@@ -37,12 +37,12 @@ class IteratorState(Handle):
         self._executables = Executables(self._owner, self._graph, self._describe())
 
     def load(self) -> str | None:
-        """Returns the text that was saved last, None if there is none."""
+        """Returns the text saved last; None if there is none."""
         (texts,) = self._executables.run_operation("load", self._build_load, ())
         return texts[0].decode() if len(texts) else None
 
     def save(self, text: str) -> None:
-        """Saves a text in place of the previous one."""
+        """Replaces the saved text."""
         self._executables.run_operation("save", self._build_save, [as_array(text, string)])
 
     def _build_load(self) -> tuple[Operation, list[Tensor]]:

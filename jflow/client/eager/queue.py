@@ -1,4 +1,4 @@
-"""Eager queues: operations that run at once, or are bound in the function that JAX traces."""
+"""Eager queues: operations run immediately, or are bound as equations while JAX traces."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ Components = Sequence[Any]
 
 
 class EagerQueue(QueueOperations):
-    """The operations of an eager queue, on the components of its elements; see `QueueBase`.
+    """The operations of an eager queue, which work on the components of elements; see `QueueBase`.
 
-    Those of `QueueOperations` run at once, without regard to names, and are bound as equations
-    while JAX traces. The others always run at once. Each kind of operation is an operation of the
-    queue's own graph, which is compiled once.
+    Operations of `QueueOperations` run immediately and ignore names; while JAX traces they are
+    bound as equations. The others always run immediately. Each kind of operation is an operation of
+    the queue's own graph, which is compiled once.
 
     Args:
       owner: the connection, which runs the operations.
@@ -118,20 +118,22 @@ class EagerQueue(QueueOperations):
     def put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> None:
-        """Adds an element, or the rows of a batch."""
+        """Enqueues an element, or the rows of a batch."""
         arrays = self.arrays(values, is_batch=operation.is_batch)
-        self._executables.run_operation(operation.method, self._adding(operation), arrays, timeout)
+        self._executables.run_operation(
+            operation.method, self._enqueue_builder(operation), arrays, timeout
+        )
 
     def start_put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> Future[Any]:
         """Starts a `put` without blocking."""
-        build = self._adding(operation)
+        build = self._enqueue_builder(operation)
         return self._executables.start(operation.method, build, self.arrays(values), timeout)
 
     def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
-        """Takes an element."""
-        build = self._taking(operation)
+        """Dequeues an element and returns its components."""
+        build = self._dequeue_builder(operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, (), timeout)
         )
@@ -139,8 +141,10 @@ class EagerQueue(QueueOperations):
     def start_get(
         self, operation: QueueOperation, timeout: float | None = None
     ) -> Future[list[Any]]:
-        """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
-        return self._executables.start(operation.method, self._taking(operation), (), timeout)
+        """Starts a `get` without blocking; `logical_element` converts its result."""
+        return self._executables.start(
+            operation.method, self._dequeue_builder(operation), (), timeout
+        )
 
     def get_many(
         self,
@@ -149,15 +153,18 @@ class EagerQueue(QueueOperations):
         minimum: Any = None,
         timeout: float | None = None,
     ) -> Components:
-        """Takes a batch of `minimum` to `n` elements; of `n` if the minimum is None."""
-        counts, build = self._counts(n, n if minimum is None else minimum), self._counted(operation)
+        """Dequeues `minimum` to `n` elements, or exactly `n` if `minimum` is None."""
+        counts, build = (
+            self._counts(n, n if minimum is None else minimum),
+            self._dequeue_many_builder(operation),
+        )
         return self.logical_element(
             self._executables.run_operation(operation.method, build, counts, timeout)
         )
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
-        """Returns a `QueueWriter`; `flatten` returns the components of an element."""
-        method, build = ENQUEUE_MANY.method, self._adding(ENQUEUE_MANY)
+        """Returns a `QueueWriter`; `flatten` converts an element to its components."""
+        method, build = ENQUEUE_MANY.method, self._enqueue_builder(ENQUEUE_MANY)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
             lambda rows: self._executables.start(method, build, rows),
@@ -165,8 +172,8 @@ class EagerQueue(QueueOperations):
         )
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
-        """Returns a `QueueReader`; `unflatten` returns an element of its components."""
-        method, build = DEQUEUE_UP_TO.method, self._counted(DEQUEUE_UP_TO)
+        """Returns a `QueueReader`; `unflatten` makes an element from its components."""
+        method, build = DEQUEUE_UP_TO.method, self._dequeue_many_builder(DEQUEUE_UP_TO)
         counts = self._counts(ahead, 1)
         return QueueReader(
             lambda: self._executables.start(method, build, counts),
@@ -176,7 +183,7 @@ class EagerQueue(QueueOperations):
     # Elements ---------------------------------------------------------------------------------
 
     def arrays(self, values: Components, *, is_batch: bool = False) -> list[Any]:
-        """Converts the components of an element or batch to arrays in physical form, to be fed."""
+        """Converts the components of an element or batch to physical arrays for feeding."""
         elements = self.elements
         arrays = []
         for component, value in zip(elements.components, values, strict=True):
@@ -188,27 +195,27 @@ class EagerQueue(QueueOperations):
         return arrays
 
     def logical_element(self, arrays: Sequence[Any]) -> list[Any]:
-        """Converts fetched arrays from their physical form to components."""
+        """Converts fetched physical arrays to the components of an element."""
         return [
             from_physical(array, component.dtype)
             for array, component in zip(arrays, self.elements.components, strict=True)
         ]
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
-        """The largest and the smallest number of elements to take, as arrays to be fed."""
-        wanted = as_integer(n, "the number of elements to dequeue")
-        enough = as_integer(minimum, "the minimum number of elements")
-        if wanted < 0:
+        """Returns the maximal and minimal numbers of elements to dequeue, as arrays for feeding."""
+        maximum = as_integer(n, "the number of elements to dequeue")
+        lower_bound = as_integer(minimum, "the minimum number of elements")
+        if maximum < 0:
             raise ValueError(
-                f"cannot dequeue {wanted} elements from {self.elements.describe()}; expected 0 or "
+                f"cannot dequeue {maximum} elements from {self.elements.describe()}; expected 0 or "
                 "more"
             )
-        return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
+        return [np.array(count, _INT32) for count in (maximum, lower_bound if maximum else 0)]
 
     # Operations of the queue's graph ----------------------------------------------------------
 
-    def _adding(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that adds, whose values are fed."""
+    def _enqueue_builder(self, operation: QueueOperation) -> Build:
+        """Returns a builder of the enqueue operation, to which the values are fed."""
 
         def build() -> Any:
             batch = [unknown_dim()] if operation.is_batch else []
@@ -217,8 +224,8 @@ class EagerQueue(QueueOperations):
 
         return build
 
-    def _taking(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that takes an element."""
+    def _dequeue_builder(self, operation: QueueOperation) -> Build:
+        """Returns a builder of the operation that dequeues one element."""
 
         def build() -> Any:
             outputs = self._in_graph.dequeue(operation, operation.kernel_name)
@@ -226,8 +233,8 @@ class EagerQueue(QueueOperations):
 
         return build
 
-    def _counted(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that takes several elements, whose counts are fed."""
+    def _dequeue_many_builder(self, operation: QueueOperation) -> Build:
+        """Returns a builder of the operation that dequeues several elements; the counts are fed."""
 
         def build() -> Any:
             fed = self._fed(abstract((), _INT32), abstract((), _INT32))
@@ -244,13 +251,13 @@ class EagerQueue(QueueOperations):
 
 
 class TracedCall(NamedTuple):
-    """An operation that was bound as an equation."""
+    """An operation bound as an equation of a traced function."""
 
     outputs: tuple[Any, ...]
 
 
 class TracedCalls:
-    """Binds operations on a resource as equations of the function that JAX traces.
+    """Binds operations on a resource as equations of the function that JAX is tracing.
 
     Args:
       ref: the resource.

@@ -29,10 +29,10 @@ _MAX_BATCH_BYTES = 1 << 20
 
 
 class _Batch:
-    """A batch of rows with equal dtypes and shapes, copied into the columns that are sent."""
+    """A batch of rows with equal dtypes and shapes, copied into one array for each component."""
 
     def __init__(self, row: Row) -> None:
-        self.kind = _kind(row)
+        self.kind = _row_types(row)
         capacity = max(1, _MAX_BATCH_BYTES // max(1, sum(array.nbytes for array in row)))
         self._columns = [np.empty((capacity, *array.shape), array.dtype) for array in row]
         self._capacity = capacity
@@ -41,13 +41,13 @@ class _Batch:
 
     @property
     def columns(self) -> Row:
-        """The rows so far, stacked."""
+        """The rows added so far, stacked by component."""
         return [column[: self.n_rows] for column in self._columns]
 
     def takes(self, row: Row) -> bool:
-        """Whether the batch has room for a row, and its rows have the same dtypes and shapes."""
+        """Whether the batch has room for a row, and its rows have the row's dtypes and shapes."""
         has_room = self.n_rows < self._capacity and self.n_bytes < _MAX_BATCH_BYTES
-        return has_room and _kind(row) == self.kind
+        return has_room and _row_types(row) == self.kind
 
     def add(self, row: Row, n_bytes: int) -> None:
         """Copies a row into the batch."""
@@ -65,7 +65,7 @@ class _Batch:
 
 
 class QueueWriter(Closing):
-    """Puts elements into a queue in order, with as many in each message as are pending.
+    """Puts elements into a queue in order; each message carries all that are pending.
 
     `put` returns before the element is in the queue; `flush` returns when all elements are. Leaving
     the `with` block flushes, unless an exception ends it. Elements that were not flushed are lost
@@ -94,7 +94,7 @@ class QueueWriter(Closing):
         return self._sender.n_acknowledged
 
     def put(self, element: Any) -> None:
-        """Puts an element, which may be changed afterwards; blocks while too many are pending.
+        """Puts a copy of an element; blocks while too many are pending.
 
         Raises:
           ValueError, TypeError: if the element does not fit; the writer stays usable.
@@ -130,9 +130,9 @@ class QueueWriter(Closing):
 
 
 class _Sender:
-    """The elements of a writer on their way, and the thread that sends them.
+    """The pending elements of a writer, and the thread that sends them.
 
-    The thread refers to this only, so that a writer can be dropped while its thread waits.
+    The thread refers to this object only, so that a writer can be dropped while its thread waits.
 
     Args:
       send, max_ahead_bytes: as for `QueueWriter`.
@@ -163,7 +163,7 @@ class _Sender:
         self._thread.start()
 
     def put(self, row: Row) -> None:
-        """Takes an element, once there is room."""
+        """Adds an element to the pending ones; blocks until there is room."""
         n_bytes = sum(map(memory_bytes, row))
         with self._changed:
             self._changed.wait_for(self._has_room)
@@ -176,28 +176,28 @@ class _Sender:
             self.n_taken += 1
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all elements are in the queue."""
+        """Blocks until all elements are in the queue."""
         with self._changed:
-            wanted = self.n_taken
+            n_to_acknowledge = self.n_taken
             if not self._changed.wait_for(
-                lambda: self._error or self.n_acknowledged >= wanted, timeout
+                lambda: self._error or self.n_acknowledged >= n_to_acknowledge, timeout
             ):
                 raise TimeoutError(
                     f"the elements were not all in the queue after {timeout:g} s; "
-                    f"{wanted - self.n_acknowledged} are still pending"
+                    f"{n_to_acknowledge - self.n_acknowledged} are still pending"
                 )
             if self._error is not None:
                 self._check()
 
     def close(self) -> None:
-        """Flushes, and ends the thread."""
+        """Flushes, and stops the sending thread."""
         try:
             self.flush()
         finally:
             self._end()
 
     def give_up(self) -> None:
-        """Ends the thread without waiting; pending elements may still get into the queue."""
+        """Stops the thread without waiting; pending elements may still get into the queue."""
         with self._changed:
             self._pending.clear()
             if self._sending is not None:
@@ -205,7 +205,7 @@ class _Sender:
         self._end()
 
     def drop(self) -> None:
-        """The writer is gone: the thread sends what is pending, and ends. Takes no lock."""
+        """Makes the thread send what is pending and stop; takes no lock, as a finalizer must."""
         self._is_dropped = self.is_closed = True
         self._work.put(None)
 
@@ -228,9 +228,9 @@ class _Sender:
             raise RuntimeError("the writer was closed")
 
     def _batch_for(self, row: Row) -> _Batch:
-        """An empty batch for rows like this one; reuses the memory of an earlier one if it fits."""
+        """Returns an empty batch for rows like `row`; reuses the spare batch if it fits."""
         spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.kind == _kind(row) else _Batch(row)
+        return spare if spare is not None and spare.kind == _row_types(row) else _Batch(row)
 
     def _send_batches(self) -> None:
         while True:
@@ -272,10 +272,9 @@ class _Sender:
 
 
 class QueueReader(Closing):
-    """Takes elements out of a queue ahead of their use, until the queue is closed and empty.
+    """Prefetches elements of a queue and yields them until the queue is closed and empty.
 
-    Elements that were taken ahead and not used are lost when the reader is closed or the process
-    dies.
+    Prefetched elements that were not used are lost when the reader is closed or the process dies.
 
     Args:
       start: starts to take a batch of the available elements.
@@ -303,7 +302,7 @@ class QueueReader(Closing):
         return self._element([np.asarray(array) for array in row])
 
     def close(self) -> None:
-        """Stops taking elements. May be called again."""
+        """Stops dequeuing elements. May be called again."""
         self._is_closed = True
         future, self._next = self._next, None
         if future is not None:
@@ -333,6 +332,6 @@ class QueueReader(Closing):
         return zip(*columns, strict=True)
 
 
-def _kind(row: Row) -> list[tuple[Any, ...]]:
-    """The dtypes and shapes of a row; rows can be stacked if these are equal."""
+def _row_types(row: Row) -> list[tuple[Any, ...]]:
+    """Returns the dtypes and shapes of a row; rows with equal ones can be stacked."""
     return [(array.dtype, array.shape) for array in row]

@@ -1,4 +1,4 @@
-"""Eager variables: they have a value from the start and are used without a session."""
+"""Eager variables, which are initialized when they are made and are used without a session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_S = 0.001
 
 
 class EagerVariable(VariableOperations):
-    """A variable that a connection reads and writes at once.
+    """A variable that a connection reads and writes immediately.
 
     If the container has a variable of this name, it has that variable's value, else the initial
     value. An access with a tensor as an operand is an operation in the tensor's graph.
@@ -54,13 +54,13 @@ class EagerVariable(VariableOperations):
         # Device functions of the enclosing blocks take an operation, so it needs a graph.
         declared = jax.core.ShapedArray(aval.shape, aval.dtype)
         spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
-        wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
-        super().__init__(owner.create(wanted, initial_value))
+        ref = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
+        super().__init__(owner.create(ref, initial_value))
         self._owner = owner
 
     @classmethod
     def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
-        """Returns the variable of a reference, whether it has a value or not."""
+        """Returns the operations on a referenced variable, which may be uninitialized."""
         operations = cls.__new__(cls)
         VariableOperations.__init__(operations, ref)
         operations._owner = owner
@@ -85,12 +85,12 @@ class EagerVariable(VariableOperations):
     def describe(self, attributes: str) -> str:
         has_numbers = isinstance(self.ref.dtype, np.dtype)  # and is not a random key
         value = preview(self._owner.peek(self.ref)) if has_numbers else None
-        shown = f"device={self.ref.spec}" if value is None else f"value={value}"
-        return f"eager {attributes} {shown}"
+        state_text = f"device={self.ref.spec}" if value is None else f"value={value}"
+        return f"eager {attributes} {state_text}"
 
 
 def preview(array: jax.Array | None) -> str | None:
-    """Formats a value in one line; the middle of a long one is left out.
+    """Formats a value on one line, abbreviating long ones.
 
     Args:
       array: the value in this process, or None. It may not be computed yet, and an update may
@@ -102,9 +102,9 @@ def preview(array: jax.Array | None) -> str | None:
     if array is None:
         return None
     try:
-        if not _comes(array):
+        if not _is_computed_soon(array):
             return "(not computed yet)"
-        value = _on_host(array)
+        value = _host_elements(array)
         if value is None:
             return None
         text = np.array2string(value, threshold=16, edgeitems=2, separator=" ")
@@ -113,8 +113,8 @@ def preview(array: jax.Array | None) -> str | None:
     return " ".join(text.split()).replace("[ ", "[")
 
 
-def _comes(array: jax.Array) -> bool:
-    """Whether the value is computed within a short time."""
+def _is_computed_soon(array: jax.Array) -> bool:
+    """Whether a value is computed within a short wait."""
     deadline = time.monotonic() + _MAX_WAIT_S
     while not cast("Any", array).is_ready():
         if time.monotonic() > deadline:
@@ -123,8 +123,8 @@ def _comes(array: jax.Array) -> bool:
     return True
 
 
-def _on_host(array: jax.Array) -> np.ndarray[Any, Any] | None:
-    """The elements on the host, without a copy where possible."""
+def _host_elements(array: jax.Array) -> np.ndarray[Any, Any] | None:
+    """Returns the elements on the host, without a copy if possible; None if they are too large."""
     try:
         # Unlike np.asarray, this does not cache a view that would make the next update copy.
         return np.from_dlpack(cast("Any", array))

@@ -1,1 +1,1 @@
-"""Graphs and functions in files, to be loaded, run and trained in other processes."""
+"""Graphs and functions in files, which other processes can load, run and train."""

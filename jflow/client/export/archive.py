@@ -1,4 +1,4 @@
-"""Archives of exported graphs: ZIP files without compression, read within strict limits.
+"""Archives of exported graphs: uncompressed ZIP files, read within strict limits.
 
 An archive has the entry `document` (MessagePack, see `document.py`), `arrays/0`, `arrays/1` … (raw
 little-endian bytes) and `programs/0` … (StableHLO, as `jax.export` serializes it). Nothing is
@@ -31,13 +31,13 @@ _DAMAGED = (
     *(zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError),
     *(OSError, OverflowError, ValueError, struct.error),
 )
-"""What `zipfile` raises for damaged files: it seeks to where their fields say, for example."""
+"""The errors that `zipfile` raises for damaged files, whose offsets it trusts."""
 _DATE = (1980, 1, 1, 0, 0, 0)  # equal graphs give equal files
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of a file.
+    """The contents of an archive.
 
     Attributes:
       document: the tables.
@@ -51,7 +51,7 @@ class Archive:
 
 
 def write_archive(path: str, archive: Archive) -> None:
-    """Writes a file: all of it, or, if anything fails, nothing.
+    """Writes an archive atomically: if writing fails, no file is left.
 
     Raises:
       InvalidArgumentError: if the document exceeds the limits of the format.
@@ -62,13 +62,13 @@ def write_archive(path: str, archive: Archive) -> None:
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as packed:
-                packed.writestr(_entry(_DOCUMENT), document)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zip_file:
+                zip_file.writestr(_entry(_DOCUMENT), document)
                 for number, array in enumerate(archive.arrays):
-                    with packed.open(_entry(f"arrays/{number}"), "w", force_zip64=True) as to:
+                    with zip_file.open(_entry(f"arrays/{number}"), "w", force_zip64=True) as to:
                         to.write(raw_bytes(array).data)
                 for number, program in enumerate(archive.programs):
-                    packed.writestr(_entry(f"programs/{number}"), program)
+                    zip_file.writestr(_entry(f"programs/{number}"), program)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -82,11 +82,11 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def read_archive(path: str) -> Archive:
-    """Reads a file that `write_archive` wrote.
+    """Reads an archive that `write_archive` wrote.
 
     Raises:
       NotFoundError: if there is no such file.
-      InvalidArgumentError: if it is another kind of file, or its content is malformed.
+      InvalidArgumentError: if it is not an archive, or its content is malformed.
       DataLossError: if a part of it is damaged or missing.
       PermissionDeniedError: if it cannot be read.
     """
@@ -98,14 +98,14 @@ def read_archive(path: str) -> Archive:
         raise PermissionDeniedError(f"{path!r} cannot be read: {error.strerror}") from None
     with file:
         try:
-            packed = zipfile.ZipFile(file)
+            zip_file = zipfile.ZipFile(file)
         except _DAMAGED as error:
             raise InvalidArgumentError(
                 f"{path!r}: expected a graph or function that jflow.export wrote (a ZIP archive), "
                 f"got another or an incomplete file: {error}"
             ) from None
-        with packed:
-            return _read(path, packed)
+        with zip_file:
+            return _read(path, zip_file)
 
 
 def _read(path: str, packed: zipfile.ZipFile) -> Archive:
@@ -126,11 +126,15 @@ def _read(path: str, packed: zipfile.ZipFile) -> Archive:
     document = Document.from_bytes(_bytes(path, packed, entries[_DOCUMENT]))
     names = [f"arrays/{number}" for number in range(len(document.arrays))]
     programs = [f"programs/{number}" for number in range(document.n_programs)]
-    missing = [name for name in (*names, *programs) if name not in entries]
-    if missing or len(entries) != 1 + len(names) + len(programs):
+    missing_names = [name for name in (*names, *programs) if name not in entries]
+    if missing_names or len(entries) != 1 + len(names) + len(programs):
         raise DataLossError(
             f"{path!r}: expected {len(names)} arrays and {len(programs)} programs, got "
-            + (f"none named {missing[0]!r}" if missing else f"{len(entries) - 1} entries")
+            + (
+                f"none named {missing_names[0]!r}"
+                if missing_names
+                else f"{len(entries) - 1} entries"
+            )
         )
     arrays = [
         _array(path, name, _bytes(path, packed, entries[name]), entry)

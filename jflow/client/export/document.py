@@ -22,7 +22,7 @@ Location = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Aval:
-    """An abstract value.
+    """An abstract value in written form.
 
     Attributes:
       shape: sizes; text is an expression of symbols; None if the rank is unknown.
@@ -39,7 +39,7 @@ class Aval:
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """An array in its physical form; its bytes are the entry `arrays/<index>` of the archive."""
+    """An array's physical shape and dtype; its bytes are the archive's `arrays/<index>`."""
 
     shape: tuple[Index, ...]
     dtype: str
@@ -47,7 +47,7 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class LiteralEntry:
-    """A literal of an equation: its type, and its bytes."""
+    """A literal operand of an equation: the index of its type, and its bytes."""
 
     aval: Index
     value: bytes
@@ -55,7 +55,7 @@ class LiteralEntry:
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation of a program; its results get the next numbers.
+    """An equation of a program; its results are numbered after all values before it.
 
     Attributes:
       primitive: the name of the JAX primitive, or one of `special.py`.
@@ -112,7 +112,7 @@ class VariableEntry:
 
 @dataclass(frozen=True)
 class ResourceEntry:
-    """A queue or another resource: its definition, not its content; fields as `VariableEntry`."""
+    """A queue or other resource: its definition, not its content; fields as in `VariableEntry`."""
 
     kind: str
     name: str
@@ -125,7 +125,7 @@ class ResourceEntry:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation.
+    """An operation of the graph.
 
     Attributes:
       name: its name.
@@ -164,7 +164,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class VariableObject:
-    """A `jflow.Variable` of the graph: its variable, operations and tensors, by number.
+    """A `jflow.Variable` of the graph, given by the numbers of its entry, operations and tensors.
 
     `slice` has the fields of its `SaveSliceInfo`, if it is a part of a partitioned variable.
     """
@@ -179,7 +179,7 @@ class VariableObject:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a collection: its kind (see `members.py`) and what that makes of it."""
+    """A member of a collection: the name of its `MemberKind`, and its value in written form."""
 
     kind: str
     value: Any
@@ -187,7 +187,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Signature:
-    """Arguments and results of a function: structures of tensor numbers (`functions.py`)."""
+    """A function's arguments and results as structures of tensor numbers (see `functions.py`)."""
 
     name: str
     arguments: Any
@@ -195,10 +195,10 @@ class Signature:
 
 
 class Document(Record, frozen=True):
-    """An exported graph.
+    """The document of an exported graph or function.
 
     Attributes:
-      kind: what it is.
+      kind: whether it is a graph or a function.
       version: `VERSION`.
       jax: the version of JAX that wrote it.
       has_64_bits: whether `jax_enable_x64` was on.

@@ -1,4 +1,4 @@
-"""Functions in files: `jflow.function`s, traced for some arguments."""
+"""Functions in files: `jflow.function`s, each traced for one signature."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jflow.errors import InvalidArgumentError
 
 
 def save(fun: Callable[..., Any], path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-    """Writes a function to a file, traced for arguments of some shapes and dtypes.
+    """Traces a function for arguments of given shapes and dtypes, and writes it to a file.
 
     The file has the function's equations with their devices and derivatives, and the definitions of
     the variables that it uses, but not their values.
@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
 
     Raises:
       NotFoundError: if there is no such file.
-      InvalidArgumentError: if it is not one of `save`, or malformed.
+      InvalidArgumentError: if `save` did not write it, or it is malformed.
       DataLossError: if a part of it is damaged or missing.
       FailedPreconditionError: if `jax_enable_x64` is not what it was.
     """
@@ -99,10 +99,10 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
 
 
 class ExportedFunction:
-    """A function from a file: called, differentiated and composed like a `jflow.function`.
+    """A function from a file: call, differentiate and compose it like a `jflow.function`.
 
-    Its variables are actual by container and name where it runs. One that has no value there has to
-    be set first, such as by `assign` or by restoring a checkpoint.
+    Its variables are found by container and name where it runs. One that has no value there
+    has to be set first, such as by `assign` or by restoring a checkpoint.
 
     Args:
       archive: the file's content.
@@ -131,13 +131,13 @@ class ExportedFunction:
 
     @property
     def variables(self) -> list[Variable]:
-        """The variables that it uses on the current connection, whether they have values or not."""
+        """The variables that the function uses on the current connection, initialized or not."""
         reader = _Evaluation(self._archive, {}).reader
         refs = [reader.variable(i) for i in range(len(self._archive.document.variables))]
         return [Variable.of_operations(EagerVariable.of_ref(current(), ref)) for ref in refs]
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        wanted, tree = jax.tree.flatten(self._arguments)
+        tensor_numbers, tree = jax.tree.flatten(self._arguments)
         given_tree: Any
         leaves, given_tree = jax.tree.flatten((args, kwargs))
         if tree != given_tree:
@@ -145,17 +145,17 @@ class ExportedFunction:
         symbols: dict[str, Any] = {}
         document = self._archive.document
         types = _types(document)
-        for number, leaf in zip(wanted, leaves, strict=True):
+        for number, leaf in zip(tensor_numbers, leaves, strict=True):
             _bind_sizes(document.avals[types[number]], jnp.shape(leaf), symbols)
         evaluation = _Evaluation(self._archive, symbols)
-        for number, leaf in zip(wanted, leaves, strict=True):
+        for number, leaf in zip(tensor_numbers, leaves, strict=True):
             evaluation.set_argument(number, leaf, types[number])
         evaluation.evaluate()
         return jax.tree.map(evaluation.value, self._results)
 
 
 def _structure(value: Any) -> Any:
-    """The structure that the graph writer's `encode` wrote, with numbers of tensors as leaves."""
+    """Returns the structure that the graph writer encoded, with tensor numbers as leaves."""
     if value is None:
         return None
     ((kind, content),) = value.items()
@@ -167,18 +167,19 @@ def _structure(value: Any) -> Any:
 
 
 def _types(document: Document) -> list[int]:
-    """The number of the abstract value of each tensor."""
+    """Returns the index of each tensor's abstract value."""
     return [number for node in document.nodes for number in node.outputs]
 
 
 def _bind_sizes(aval: Aval, shape: tuple[Any, ...], symbols: dict[str, Any]) -> None:
-    """Takes the sizes of unknown dimensions from the shape of an argument."""
-    wanted = aval.shape or ()
-    if len(wanted) != len(shape) or any(
-        isinstance(size, int) and size != actual for size, actual in zip(wanted, shape, strict=True)
+    """Binds the symbols of an argument's unknown dimensions to the sizes of its shape."""
+    expected_shape = aval.shape or ()
+    if len(expected_shape) != len(shape) or any(
+        isinstance(size, int) and size != actual
+        for size, actual in zip(expected_shape, shape, strict=True)
     ):
-        raise TypeError(f"expected an argument of shape {wanted}, got {shape}")
-    for size, actual in zip(wanted, shape, strict=True):
+        raise TypeError(f"expected an argument of shape {expected_shape}, got {shape}")
+    for size, actual in zip(expected_shape, shape, strict=True):
         if (
             isinstance(size, str)
             and size.isidentifier()
@@ -190,7 +191,7 @@ def _bind_sizes(aval: Aval, shape: tuple[Any, ...], symbols: dict[str, Any]) -> 
 
 
 class _Evaluation:
-    """One trace of the operations of an exported function, for arguments of known types.
+    """A trace of the operations of an exported function, for arguments of known types.
 
     Args:
       archive: the file's content.
@@ -204,7 +205,7 @@ class _Evaluation:
         self._values: dict[int, Any] = {}
 
     def set_argument(self, number: int, value: Any, aval_number: int) -> None:
-        """Makes a value that of an argument. Raises TypeError if it has another dtype."""
+        """Sets an argument of the trace. Raises TypeError if its dtype differs."""
         aval = self.reader.aval(aval_number)
         array = jnp.asarray(value)
         if array.dtype != aval.dtype:
@@ -215,13 +216,13 @@ class _Evaluation:
         self._values[number] = array
 
     def value(self, number: int) -> Any:
-        """The value of a tensor."""
+        """Returns the value of a tensor that has been evaluated."""
         if number not in self._values:
             raise self.reader.error(f"there is no tensor {number} before its use")
         return self._values[number]
 
     def evaluate(self) -> None:
-        """Evaluates all operations in their order, which is also that of effects."""
+        """Evaluates all operations in file order, which is also the effect order."""
         number = 0
         for node in self._document.nodes:
             if node.primitive != placeholder_p.name:

@@ -1,4 +1,4 @@
-"""Reading of graphs: the operations, state and collections of an archive, added to a graph."""
+"""Reads graphs: adds the operations, state and collections of an archive to a graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jflow.errors import FailedPreconditionError, InvalidArgumentError
 
 
 def check_document(path: str, archive: Archive) -> None:
-    """Refuses a document of another version or other settings of JAX.
+    """Checks that a document's version and JAX settings are those of this process.
 
     Raises:
       InvalidArgumentError: if the version of the format is another one.
@@ -44,7 +44,7 @@ def check_document(path: str, archive: Archive) -> None:
 
 
 class GraphReader:
-    """Adds what an archive holds to a graph.
+    """Adds the contents of an archive to a graph.
 
     Args:
       archive: the file's content.
@@ -71,7 +71,7 @@ class GraphReader:
             self._handles.setdefault(resource.node, []).append((self._resource, index))
 
     def read(self) -> None:
-        """Adds all operations, then the members of collections.
+        """Adds all operations, then the members of the collections.
 
         Raises:
           ValueError: if the graph has an operation of such a name already.
@@ -97,15 +97,15 @@ class GraphReader:
                 self._graph.add_to_collection(key, member)
 
     def _reserve_scopes(self) -> None:
-        """Makes new name scopes different from those of the imported operations."""
-        known = {op.name for op in self._operations} | {self._prefix.rstrip("/")}
+        """Reserves the imported operations' name scopes, so that new scopes get other names."""
+        operation_names = {op.name for op in self._operations} | {self._prefix.rstrip("/")}
         scopes: dict[str, None] = {}
         for op in self._operations:
             parts = op.name.split("/")
             scopes.update(dict.fromkeys("/".join(parts[:n]) for n in range(1, len(parts))))
         with self._graph.scopes.replaced(names=""):
             for scope in scopes:
-                if scope not in known:
+                if scope not in operation_names:
                     self._graph.unique_name(scope)
 
     # Operations -------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class GraphReader:
     # State ------------------------------------------------------------------------------------
 
     def _declare(self, number: int, op: Operation) -> None:
-        """Makes an operation the handle of the state that names it."""
+        """Declares an operation as the handle of the variables and resources that name it."""
         for ref_of, index in self._handles.get(number, ()):
             self._graph.declare(ref_of(index), op)
 
@@ -199,7 +199,7 @@ class GraphReader:
     # What refers to operations ------------------------------------------------------------------
 
     def decode(self, value: Any) -> Any:
-        """The value that the writer's `encode` wrote. Raises InvalidArgumentError."""
+        """Returns the value that the writer's `encode` wrote. Raises InvalidArgumentError."""
         if not isinstance(value, Mapping):
             return value
         ((kind, content),) = value.items()

@@ -1,4 +1,4 @@
-"""Writing of graphs: operations, state and collections as an archive."""
+"""Writes graphs: converts operations, state and collections to an archive."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ class _GraphWriter:
         inputs = [jex.Var(x.aval) for x in eqn.invars if not isinstance(x, jex.Literal)]
         rest = iter(inputs)
         atoms = [x if isinstance(x, jex.Literal) else next(rest) for x in eqn.invars]
-        bare = request.replaced(eqn, None).replace(invars=atoms)
-        return self._tables.program(jaxprs.close(inputs, eqn.outvars, [bare]))
+        unplaced_eqn = request.replaced(eqn, None).replace(invars=atoms)
+        return self._tables.program(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn]))
 
     def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:
         return tuple(self._tensors[tensor.var] for tensor in op.inputs)
@@ -191,10 +191,10 @@ class _GraphWriter:
     # What refers to operations ------------------------------------------------------------------
 
     def encode(self, value: Any) -> Any:
-        """A value in which operations, tensors and variables are references to them.
+        """Returns a value with its operations, tensors and variables replaced by references.
 
         Raises:
-          TypeError: if it is or has something else than these and plain values.
+          TypeError: if it contains anything but these and plain values.
         """
         if isinstance(value, Tensor) and value.graph is self._graph:
             return {"tensor": self._tensors[value.var]}

@@ -1,4 +1,4 @@
-"""Graphs in files."""
+"""Saves graphs to files and loads them."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def save_graph(path: str | os.PathLike[str], graph: Graph | None = None) -> None
 def load_graph(
     path: str | os.PathLike[str], *, clear_devices: bool = False, import_scope: str | None = None
 ) -> None:
-    """Adds the operations and collections of a file to the default graph.
+    """Adds the operations and collections of an exported graph to the default graph.
 
     Args:
       path: a file that `save_graph` wrote.
-      clear_devices: whether to leave out the requested devices; colocation stays. The
-        `jflow.device` blocks around this call fill in what an operation does not request.
+      clear_devices: whether to leave out the requested devices; colocation stays. The enclosing
+        `jflow.device` scopes fill in what an operation does not request.
       import_scope: what the names of operations and variables begin with, followed by "/"; made
         unique in the graph. None for the names in the file, which must be free.
 
     Raises:
       NotFoundError: if there is no such file.
-      InvalidArgumentError: if it is not one of `save_graph`, or malformed.
+      InvalidArgumentError: if `save_graph` did not write it, or it is malformed.
       DataLossError: if a part of it is damaged or missing.
       FailedPreconditionError: if `jax_enable_x64` is not what it was.
       ValueError: if the graph has an operation of such a name already, or the scope is no name.

@@ -1,4 +1,4 @@
-"""Encoders and decoders of members of collections; other rooms register their kinds."""
+"""Encoders and decoders for the members of collections; other packages register their classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Decode = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class MemberKind:
-    """How members of a class are written.
+    """How the members of one class are written and read.
 
     Attributes:
       name: its name in files.
@@ -36,14 +36,14 @@ _KINDS: dict[str, MemberKind] = {}
 
 
 def register_member_kind(kind: MemberKind) -> None:
-    """Makes collections with members of a class exportable. The name must be new."""
+    """Makes the members of a class exportable. The name of the kind must be new."""
     if kind.name in _KINDS:
         raise ValueError(f"the kind {kind.name!r} is registered already")
     _KINDS[kind.name] = kind
 
 
 def write_members(key: str, members: list[Any], encode: Encode) -> tuple[Member, ...]:
-    """The members of a collection; those of unknown classes are left out, with a warning."""
+    """Writes the members of a collection; warns about those of unknown classes and omits them."""
     written_members = []
     for member in members:
         kind = next((one for one in _KINDS.values() if isinstance(member, one.type)), None)
@@ -61,7 +61,7 @@ def write_members(key: str, members: list[Any], encode: Encode) -> tuple[Member,
 
 
 def read_members(members: tuple[Member, ...], decode: Decode) -> list[Any]:
-    """The members that were written. Raises InvalidArgumentError if one is malformed."""
+    """Reads the members of a collection. Raises InvalidArgumentError if one is malformed."""
     return [_member(member, decode) for member in members]
 
 
@@ -82,5 +82,5 @@ def _member(member: Member, decode: Decode) -> Any:
 
 
 def reference(kind: str, number: int) -> Mapping[str, int]:
-    """A reference to an operation, tensor or variable, as an encoded value."""
+    """Returns the written form of a reference to an operation, tensor or variable."""
     return {kind: number}

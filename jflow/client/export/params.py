@@ -49,62 +49,62 @@ _PLAIN = (bool, int, str, bytes)
 
 
 class UnwritableError(Exception):
-    """A parameter has no written form; the message says which."""
+    """A parameter has no written form; the message names it."""
 
 
 class UnexportableError(Exception):
-    """An equation has no written form and no StableHLO form; the message says why."""
+    """An equation has neither a written form nor a StableHLO form; the message says why."""
 
 
 class WritingTables(Protocol):
-    """The tables that parameters refer to, while a document is written."""
+    """The tables of the document that is being written; each method returns an index into one."""
 
     def aval(self, aval: AbstractValue) -> int:
-        """The index of an abstract value."""
+        """Returns the index of an abstract value."""
 
     def array(self, array: Any) -> int:
-        """The index of an array."""
+        """Returns the index of an array."""
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
-        """The index of a program."""
+        """Returns the index of a program."""
 
     def exported(self, exported: jax.export.Exported) -> int:
-        """The index of a StableHLO program."""
+        """Returns the index of a StableHLO program."""
 
     def variable(self, ref: VariableRef) -> int:
-        """The index of a variable."""
+        """Returns the index of a variable."""
 
     def resource(self, ref: ResourceRef) -> int:
-        """The index of a resource."""
+        """Returns the index of a resource."""
 
 
 class ReadingTables(Protocol):
-    """The tables that parameters refer to, while a document is read; each by index."""
+    """The tables of the document that is being read; the methods look up entries by index."""
 
     def dim(self, text: str) -> Any:
-        """The size that an expression describes."""
+        """Parses the expression of a size."""
 
     def aval(self, index: int) -> AbstractValue:
-        """An abstract value."""
+        """Returns an abstract value."""
 
     def array(self, index: int) -> Any:
-        """An array."""
+        """Returns an array."""
 
     def program(self, index: int) -> jex.ClosedJaxpr:
-        """A program."""
+        """Returns a program."""
 
     def exported(self, index: int) -> jax.export.Exported:
-        """A StableHLO program."""
+        """Returns a StableHLO program."""
 
     def variable(self, index: int) -> VariableRef:
-        """A variable."""
+        """Returns a variable."""
 
     def resource(self, index: int) -> ResourceRef:
-        """A resource."""
+        """Returns a resource."""
 
 
 def dtype_text(dtype: Any) -> str:
-    """The name of a dtype. Raises UnwritableError if it is unknown."""
+    """Returns the written name of a dtype. Raises UnwritableError if it has none."""
     if is_key(dtype):
         implementation = key_implementation(dtype)
         if isinstance(implementation, str):
@@ -115,7 +115,7 @@ def dtype_text(dtype: Any) -> str:
 
 
 def dtype_of(text: str) -> Any:
-    """The dtype with a name from `dtype_text`. Raises InvalidArgumentError if there is none."""
+    """Parses a dtype that `dtype_text` wrote. Raises InvalidArgumentError if it is malformed."""
     if text == "float0":
         return jax.dtypes.float0
     if text == _string.name:
@@ -132,7 +132,7 @@ def dtype_of(text: str) -> Any:
 
 
 def encode_param(value: Any, tables: WritingTables) -> Any:
-    """A parameter as a plain value. Raises UnwritableError if it has no written form."""
+    """Converts a parameter to plain values. Raises UnwritableError if it has no written form."""
     if value is None or type(value) in _PLAIN:
         return value
     if type(value) is float:
@@ -197,7 +197,7 @@ def _encode_reference(value: Any, tables: WritingTables) -> Any:
 
 
 def decode_param(value: Any, tables: ReadingTables) -> Any:
-    """The parameter that `encode_param` wrote. Raises InvalidArgumentError if it is malformed."""
+    """Decodes what `encode_param` wrote. Raises InvalidArgumentError if it is malformed."""
     if isinstance(value, list):
         return tuple(decode_param(item, tables) for item in value)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""JAX's primitives by name: those of `jax.extend.core.primitives`, and a few that it lacks."""
+"""JAX's primitives by name: those of `jax.extend.core.primitives`, and some that it lacks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _equations(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
 
 @cache
 def primitives() -> dict[str, jex.Primitive]:
-    """The primitives that a file may name."""
+    """Returns the primitives that a file may name."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     scalar = jax.ShapeDtypeStruct((2,), jnp.float32)
     eqns = [
@@ -51,8 +51,10 @@ def primitives() -> dict[str, jex.Primitive]:
         *_equations(jax.random.clone, key),
         *_equations(jax.random.key_data, key),
     ]
-    missing = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
-    by_name = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
+    missing_names = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
+    by_name = {
+        eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing_names
+    }
     return by_name | _named_primitives() | {ensure_sizes_p.name: ensure_sizes_p}
 
 
@@ -63,30 +65,35 @@ OWN: dict[str, jex.Primitive] = {
 
 
 def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
-    """Checks the parameters of one of jflow's primitives.
+    """Checks the parameters of a jflow primitive.
 
     Raises:
       TypeError: if one is missing, unknown or of another type.
     """
-    wanted: dict[str, Any] = {}
+    required_params: dict[str, Any] = {}
     optional: dict[str, Any] = {"line": str}
     if primitive in ACCESSES:
-        wanted = {"variable": VariableRef}
+        required_params = {"variable": VariableRef}
         if primitive is update_p:
-            wanted["body"] = jex.ClosedJaxpr
+            required_params["body"] = jex.ClosedJaxpr
             optional["is_guarded"] = bool
     elif primitive is constant_p:
-        wanted = {"value": np.ndarray, "on_host": bool}
+        required_params = {"value": np.ndarray, "on_host": bool}
     elif primitive is host_p:
-        wanted = {"function": str, "attributes": bytes, "resources": tuple, "is_blocking": bool}
+        required_params = {
+            "function": str,
+            "attributes": bytes,
+            "resources": tuple,
+            "is_blocking": bool,
+        }
         optional["outputs"] = tuple
     for name, value in params.items():
-        kind = wanted.get(name, optional.get(name))
+        kind = required_params.get(name, optional.get(name))
         if kind is None or not isinstance(value, kind):
             raise TypeError(f"{primitive.name} does not take {name}={value!r:.80}")
-    missing = wanted.keys() - params.keys()
-    if missing:
-        raise TypeError(f"{primitive.name} needs {', '.join(sorted(missing))}")
+    missing_params = required_params.keys() - params.keys()
+    if missing_params:
+        raise TypeError(f"{primitive.name} needs {', '.join(sorted(missing_params))}")
     if not all(isinstance(one, ResourceRef) for one in params.get("resources", ())):
         raise TypeError(f"{primitive.name} takes resources, got {params['resources']!r:.80}")
 
@@ -94,7 +101,7 @@ def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
 def check_types(
     primitive: jex.Primitive, params: dict[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> None:
-    """Checks the abstract values of operands and results of one of jflow's primitives.
+    """Checks the abstract values of a jflow primitive's operands and results.
 
     Args:
       primitive, params: as `check_params` accepts them.

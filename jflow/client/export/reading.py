@@ -1,4 +1,4 @@
-"""Reading of programs: each is traced again, so that JAX checks every primitive and its types."""
+"""Reads programs by tracing them again, so that JAX checks every primitive and type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from jflow.plan.xla import jaxprs
 
 
 class ProgramReader:
-    """What a document's tables stand for in this process.
+    """Looks up the entries of a document's tables and converts them for this process.
 
     Args:
       archive: the file's content.
@@ -53,14 +53,14 @@ class ProgramReader:
         self._reading = len(self._document.programs)
 
     def dim(self, text: str) -> Any:
-        """The size that an expression describes. Raises InvalidArgumentError if it is none."""
+        """Parses the expression of a size. Raises InvalidArgumentError if it is malformed."""
         try:
             return parsed_dim(text, self._symbols)
         except ValueError as error:
             raise self.error(f"a size is malformed: {error}") from None
 
     def aval(self, index: int) -> AbstractValue:
-        """The abstract value of an index."""
+        """Returns an abstract value by index."""
         aval = self._avals.get(index)
         if aval is None:
             entry = self._at(self._document.avals, index, "type")
@@ -84,12 +84,12 @@ class ProgramReader:
         return aval
 
     def array(self, index: int) -> Array:
-        """The array of an index."""
+        """Returns an array by index."""
         array: Array = self._at(self._archive.arrays, index, "array")
         return array
 
     def exported(self, index: int) -> jax.export.Exported:
-        """The StableHLO program of an index, as the validator process has written it."""
+        """Returns a StableHLO program by index, as the validator process has written it."""
         if index not in self._exported:
             data = self._at(self._archive.programs, index, "StableHLO program")
             try:
@@ -101,7 +101,7 @@ class ProgramReader:
         return self._exported[index]
 
     def program(self, index: int) -> jex.ClosedJaxpr:
-        """The program of an index, which may refer only to programs before it."""
+        """Returns a program by index, which may refer only to programs before it."""
         if index not in self._programs:
             if index >= self._reading:
                 raise self.error(f"program {self._reading} refers to program {index}")
@@ -113,7 +113,7 @@ class ProgramReader:
         return self._programs[index]
 
     def operation(self, index: int) -> jex.ClosedJaxpr:
-        """The program of an index as one equation without constants."""
+        """Returns a program by index, wrapped as a single equation without constants."""
         closed = self.program(index)
         if len(closed.eqns) != 1 or closed.consts:
             shapes = [*map(jaxprs.shape_of, closed.in_avals)]
@@ -138,21 +138,21 @@ class ProgramReader:
             return jax.make_jaxpr(call)(*shapes)
 
     def evaluate(self, program: ProgramEntry, args: Sequence[Any]) -> list[Any]:
-        """Computes a program, or traces it, by binding each primitive."""
+        """Evaluates or traces a program by binding each of its primitives."""
         values = [*args, *(self.array(number) for number in program.constants)]
         for equation in program.equations:
             values.extend(self._results(equation, self.operands(equation.inputs, values)))
         return self.operands(program.outputs, values)
 
     def operands(self, atoms: Sequence[int | LiteralEntry], values: Sequence[Any]) -> list[Any]:
-        """The values of operands."""
+        """Returns the values of operands, which are numbers or literals."""
         return [
             self.scalar(x) if isinstance(x, LiteralEntry) else self._at(values, x, "value")
             for x in atoms
         ]
 
     def scalar(self, entry: LiteralEntry) -> Any:
-        """A literal: a NumPy scalar, or a Python number if it is weakly typed."""
+        """Decodes a literal to a NumPy scalar, or to a Python number if it is weakly typed."""
         aval: Any = self.aval(entry.aval)
         kind = np.dtype(bool) if aval.dtype == jax.dtypes.float0 else aval.dtype
         if aval.shape != () or not isinstance(kind, np.dtype) or len(entry.value) != kind.itemsize:
@@ -194,11 +194,12 @@ class ProgramReader:
         return self._check_results(name, list(results) if is_many else [results], equation.outputs)
 
     def _check_results(self, name: str, results: list[Any], outputs: Sequence[int]) -> list[Any]:
-        wanted = [self.aval(number) for number in outputs]
+        expected_avals = [self.aval(number) for number in outputs]
         types = [(np.shape(value), value.dtype) for value in results]
-        if types != [(aval.shape, aval.dtype) for aval in wanted]:
+        if types != [(aval.shape, aval.dtype) for aval in expected_avals]:
             raise self.error(
-                f"{name!r:.80} gives {types!r:.200}, expected {[str(x) for x in wanted]!r:.200}"
+                f"{name!r:.80} gives {types!r:.200}, "
+                f"expected {[str(x) for x in expected_avals]!r:.200}"
             )
         return results
 
@@ -208,7 +209,7 @@ class ProgramReader:
         return table[index]
 
     def error(self, what: str) -> InvalidArgumentError:
-        """The error for something malformed, with the versions of JAX if they differ."""
+        """Returns the error for a malformed document; names the versions of JAX if they differ."""
         written, here = self._document.jax, jax.__version__
         versions = "" if written == here else f" (written with JAX {written}, read with {here})"
         return InvalidArgumentError(f"malformed exported graph: {what}{versions}")

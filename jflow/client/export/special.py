@@ -1,4 +1,4 @@
-"""Equations that are not written by their parameters, because these hold Python functions.
+"""Equations whose parameters hold Python functions, so that they need a written form of their own.
 
 Rules of derivatives are Python functions in JAX. They are traced: `jax.custom_jvp` is written as
 its body and the program of its derivative, `jax.custom_vjp` as its body and the program from
@@ -26,7 +26,7 @@ from jflow.compiler.graph.request import empty_request_scope
 from jflow.plan.xla import jaxprs
 
 EXPORTED = "exported"
-"""An equation that `jax.export` wrote."""
+"""The name under which an equation serialized by `jax.export` is written."""
 
 _CALL = "jit"
 _JVP = "custom_jvp_call"
@@ -39,19 +39,19 @@ Form = tuple[str, dict[str, Any]]
 
 
 class Depth:
-    """How many rules are around what is being written."""
+    """The number of derivative rules that enclose what is being written."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     @property
     def has_rules(self) -> bool:
-        """Whether functions are written with their rules here."""
+        """Whether functions at this depth are written with their derivative rules."""
         return self._depth < _DEEPEST
 
     @contextmanager
     def inside(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """A block in which the parameters of an equation are written."""
+        """A context manager in which the parameters of an equation are written."""
         n = int("rule" in params)
         self._depth += n
         try:
@@ -77,7 +77,7 @@ def _write_call(eqn: jex.JaxprEqn, _: Depth) -> Form:
 
 
 def _inline(value: Any) -> Any:
-    """How JAX inlines a call: a boolean, for which JAX 0.12 writes one of its choices."""
+    """Returns JAX's `inline` of a call as a boolean, which JAX 0.12 replaced by an enumeration."""
     return {"AUTO": False, "JAX_LATE": True}.get(getattr(value, "name", ""), value)
 
 
@@ -96,16 +96,16 @@ def _write_jvp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     if not depth.has_rules:
         return _CALL, _plain_call(body, _JVP)
     fun = _equation_function(eqn)
-    varying = _varying(body.in_avals)
+    varying_positions = _differentiable_positions(body.in_avals)
 
     def rule(*args: Any) -> Any:
         primals, tangents = args[: len(body.in_avals)], args[len(body.in_avals) :]
-        split = _in_places(fun, primals, varying)
-        out, slopes = jax.jvp(split, [primals[i] for i in varying], list(tangents))
-        return [*out, *(slopes[i] for i in _varying(body.out_avals))]
+        split = _function_of_varying(fun, primals, varying_positions)
+        out, slopes = jax.jvp(split, [primals[i] for i in varying_positions], list(tangents))
+        return [*out, *(slopes[i] for i in _differentiable_positions(body.out_avals))]
 
     shapes = [*map(jaxprs.shape_of, body.in_avals)]
-    traced = _trace_rule(rule, [*shapes, *(shapes[i] for i in varying)])
+    traced = _trace_rule(rule, [*shapes, *(shapes[i] for i in varying_positions)])
     return _JVP, {"body": body, "rule": traced}
 
 
@@ -114,13 +114,17 @@ def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     if not depth.has_rules:
         return _CALL, _plain_call(body, _VJP)
     fun = _equation_function(eqn)
-    varying, derived = _varying(body.in_avals), _varying(body.out_avals)
+    varying_positions, derived = (
+        _differentiable_positions(body.in_avals),
+        _differentiable_positions(body.out_avals),
+    )
 
     def rule(*args: Any) -> Any:
         primals, cotangents = args[: len(body.in_avals)], args[len(body.in_avals) :]
-        split = _in_places(fun, primals, varying)
+        split = _function_of_varying(fun, primals, varying_positions)
         _, pull_back = jax.vjp(
-            lambda *values: [split(*values)[i] for i in derived], *(primals[i] for i in varying)
+            lambda *values: [split(*values)[i] for i in derived],
+            *(primals[i] for i in varying_positions),
         )
         return list(pull_back(list(cotangents)))
 
@@ -148,17 +152,17 @@ WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Form]] = {
 
 
 def _equation_function(eqn: jex.JaxprEqn) -> Callable[..., Any]:
-    """The equation as a function of all its operands, with its rule."""
+    """Returns an equation as a function of all its operands, which keeps its derivative rule."""
     inputs: list[Any] = [jex.Var(x.aval) for x in eqn.invars]
     program = jaxprs.close(inputs, eqn.outvars, [eqn.replace(invars=inputs)])
     fun: Callable[..., Any] = jex.jaxpr_as_fun(program)
     return fun
 
 
-def _in_places(
+def _function_of_varying(
     fun: Callable[..., Any], primals: Sequence[Any], varying: Sequence[int]
 ) -> Callable[..., Any]:
-    """`fun` as a function of some of its arguments; the others are those of `primals`."""
+    """Returns `fun` as a function of the arguments at `varying`, the others fixed."""
 
     def split(*values: Any) -> Any:
         args = list(primals)
@@ -169,8 +173,8 @@ def _in_places(
     return split
 
 
-def _varying(avals: Sequence[Any]) -> list[int]:
-    """The positions of values that have derivatives."""
+def _differentiable_positions(avals: Sequence[Any]) -> list[int]:
+    """Returns the positions of the differentiable values."""
     return [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
 
 
@@ -196,7 +200,10 @@ def _call(*args: Any, body: jex.ClosedJaxpr, name: str, inline: Any, options: An
 
 
 def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> Any:
-    varying, derived = _varying(body.in_avals), _varying(body.out_avals)
+    varying_positions, derived = (
+        _differentiable_positions(body.in_avals),
+        _differentiable_positions(body.out_avals),
+    )
 
     @jax.custom_jvp
     def called(*values: Any) -> Any:
@@ -204,7 +211,7 @@ def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
 
     @called.defjvp
     def derivative(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        results = jex.jaxpr_as_fun(rule)(*primals, *(tangents[i] for i in varying))
+        results = jex.jaxpr_as_fun(rule)(*primals, *(tangents[i] for i in varying_positions))
         out, derivatives = results[: len(body.out_avals)], iter(results[len(body.out_avals) :])
         slopes = [
             next(derivatives) if i in derived else np.zeros(aval.shape, jax.dtypes.float0)
@@ -216,7 +223,10 @@ def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
 
 
 def _call_with_vjp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> Any:
-    varying, derived = _varying(body.in_avals), _varying(body.out_avals)
+    varying_positions, derived = (
+        _differentiable_positions(body.in_avals),
+        _differentiable_positions(body.out_avals),
+    )
 
     @jax.custom_vjp
     def called(*values: Any) -> Any:
@@ -228,7 +238,7 @@ def _call_with_vjp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
     def backward(values: Any, cotangents: Any) -> Any:
         gradients = jex.jaxpr_as_fun(rule)(*values, *(cotangents[i] for i in derived))
         slopes: list[Any] = [None] * len(values)
-        for i, slope in zip(varying, gradients, strict=True):
+        for i, slope in zip(varying_positions, gradients, strict=True):
             slopes[i] = slope
         return tuple(slopes)
 
@@ -249,7 +259,7 @@ def _seed_key(seed: Any, *, dtype: Any) -> Any:
 
 
 def _size(*, dim: Any) -> Any:
-    """A size as a value; a number where the program is traced for known sizes."""
+    """Returns a size as a value; as a number if the program is traced for known sizes."""
     return jnp.asarray(dim) if is_known(dim) else primitives()[_SIZE].bind(dim=dim)
 
 

@@ -1,4 +1,4 @@
-"""Writing of jaxprs: the tables of a document, and an entry for each equation.
+"""Writes jaxprs: fills the tables of a document, with an entry for each equation.
 
 An equation is written by the name of its primitive and its parameters. One whose parameters have no
 written form, such as Python functions, is exported alone as StableHLO with its derivative.
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 class EntryTable(list[T]):
-    """Entries that are compared by a key, so that equal ones are written once."""
+    """A list of entries that are deduplicated by key."""
 
     def __init__(self) -> None:
         super().__init__()
         self._index: dict[Hashable, int] = {}
 
     def add(self, key: Hashable, make: Callable[[], T]) -> int:
-        """The index of the entry with a key, which is made if it is new."""
+        """Returns the index of the entry with a key; makes the entry if the key is new."""
         index = self._index.get(key)
         if index is None:
             entry = make()  # may add others before
@@ -47,7 +47,7 @@ class EntryTable(list[T]):
 
 
 class Tables:
-    """The tables of a document that programs refer to.
+    """The tables of the document that is being written, which its programs refer to.
 
     Args:
       variable, resource: give the index of a variable or resource.
@@ -72,7 +72,7 @@ class Tables:
         return tuple(ArrayEntry(tuple(array.shape), type_name(array)) for array in self.arrays)
 
     def aval(self, aval: Any) -> int:
-        """The index of an abstract value. Raises UnwritableError if it is no array."""
+        """Returns the index of an abstract value. Raises UnwritableError if it is no array."""
         if not isinstance(aval, jax.core.ShapedArray | HostArray):
             raise UnwritableError(f"a value of the type {aval}")
         shape = aval.shape
@@ -82,7 +82,7 @@ class Tables:
         return self.avals.add(entry, lambda: entry)
 
     def array(self, array: Any) -> int:
-        """The index of an array. Raises UnwritableError if it holds random keys."""
+        """Returns the index of an array. Raises UnwritableError if it holds random keys."""
         if is_key(array.dtype):
             raise UnwritableError("an array of random keys")
         values = np.asarray(array)
@@ -94,22 +94,22 @@ class Tables:
         return self.arrays.add(key, lambda: values)
 
     def exported(self, exported: jax.export.Exported) -> int:
-        """The index of a StableHLO program, written with its derivative."""
+        """Returns the index of a StableHLO program, which is written with its derivative."""
         order = 1 if exported.has_vjp() else 0
         return self.blob(bytes(exported.serialize(vjp_order=order)))
 
     def blob(self, data: bytes) -> int:
-        """The index of a serialized StableHLO program."""
+        """Returns the index of a serialized StableHLO program."""
         if data in self.blobs:
             return self.blobs.index(data)
         self.blobs.append(data)
         return len(self.blobs) - 1
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
-        """The index of a program, after those that it refers to."""
-        known = self._known.get(id(jaxpr))
-        if known is not None:
-            return known[1]
+        """Returns the index of a program, which follows the programs that it refers to."""
+        known_entry = self._known.get(id(jaxpr))
+        if known_entry is not None:
+            return known_entry[1]
         entry = self._program(jaxpr)
         index = self.programs.add(repr(entry), lambda: entry)
         self._known[id(jaxpr)] = jaxpr, index
@@ -133,7 +133,7 @@ class Tables:
     def atoms(
         self, atoms: Sequence[jaxprs.Atom], numbers: dict[jex.Var, int]
     ) -> tuple[int | LiteralEntry, ...]:
-        """Operands by number; literals with their type and bytes."""
+        """Converts operands to their numbers, and literals to their types and bytes."""
         return tuple(self._scalar(x) if isinstance(x, jex.Literal) else numbers[x] for x in atoms)
 
     def _scalar(self, literal: jex.Literal) -> LiteralEntry:
@@ -144,7 +144,7 @@ class Tables:
         return LiteralEntry(self.aval(aval), np.asarray(literal.val, kind).tobytes())
 
     def equation(self, eqn: jex.JaxprEqn, numbers: dict[jex.Var, int]) -> Equation:
-        """The entry of an equation.
+        """Returns the entry of an equation.
 
         Raises:
           UnexportableError: if it has neither a written nor a StableHLO form; with its line.
@@ -188,9 +188,9 @@ class Tables:
     def _export_equation(
         self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str
     ) -> dict[str, Any]:
-        """Exports an equation alone, as a function of `inputs`, for all possible platforms."""
-        bare = request.replaced(eqn, None)
-        fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [bare])))
+        """Exports a single equation as a function of `inputs` for all possible platforms."""
+        unplaced_eqn = request.replaced(eqn, None)
+        fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn])))
         module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
         if module is None:
             what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
@@ -199,7 +199,7 @@ class Tables:
 
 
 def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
-    """Returns a serialized program for all platforms, or why there is none."""
+    """Serializes a program for all platforms that can lower it; otherwise returns why none can."""
     causes: list[str] = []
 
     def serialize(platforms: Sequence[str]) -> bytes | None:
@@ -226,7 +226,7 @@ def _check_context(eqn: jex.JaxprEqn) -> None:
 
 
 def _metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
-    """The user's metadata for XLA."""
+    """Returns the user's XLA metadata of an equation. Raises UnwritableError if it is not plain."""
     metadata = request.user_metadata(eqn)
     if not all(isinstance(value, str | int | float) for value in metadata.values()):
         raise UnwritableError(f"the XLA metadata {metadata!r:.80}")

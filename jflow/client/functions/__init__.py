@@ -1,4 +1,4 @@
-"""JAX functions on a cluster: traced once per signature, run where `jflow.connect` says."""
+"""JAX functions on a cluster: traced once per signature, run on the current connection."""
 
 from jflow.client.functions.concrete import Concrete as Concrete
 from jflow.client.functions.concrete import PreparedCall as PreparedCall

@@ -1,4 +1,4 @@
-"""The arguments of a function: which are static, what a trace depends on, and their names."""
+"""The arguments of a function: static and dynamic ones, their names and abstract values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from jflow.compiler.graph import Tensor
 from jflow.compiler.graph.tracing import Static
 
 _STATIC = (Static, VariableLike)
+"""Leaves that are passed to the function as they are; everything else is traced."""
 
 
 class FunctionArguments:
-    """How a function takes its arguments.
+    """The parameters of a function: their names, and which of them are static.
 
-    A leaf of them, a part that is no container, is *static* if it belongs to the trace: a declared
-    setting or a variable. All others are *dynamic*, which means passed with each call.
+    A leaf is a part of an argument that is not a container. It is *static* if it belongs to the
+    trace: a declared setting or a variable. All others are *dynamic*: passed with each call.
 
     Args:
       fun: the Python function.
@@ -46,18 +47,20 @@ class FunctionArguments:
         self.has_static = bool(self.static_nums or self.static_names)
 
     def mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The arguments, with those that are declared static in a `Static`."""
+        """Returns the arguments with each one declared static wrapped in `Static`."""
         nums = {n % len(args) if n < 0 and args else n for n in self.static_nums}
-        marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
-        named = {k: Static.of(v) if k in self.static_names else v for k, v in kwargs.items()}
-        return marked, named
+        marked_args = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
+        marked_kwargs = {
+            k: Static.of(v) if k in self.static_names else v for k, v in kwargs.items()
+        }
+        return marked_args, marked_kwargs
 
     def check(self, tree: Any, leaves: list[Any], user: object) -> None:
         """Checks that each leaf is an array, a number, a tensor or static.
 
         Args:
           tree, leaves: the arguments as JAX flattens them.
-          user: whose arguments they are, for the message.
+          user: the function that takes the arguments, for the message.
 
         Raises:
           TypeError: if one is something else, such as a string.
@@ -70,7 +73,7 @@ class FunctionArguments:
                 refuse_host(leaf, user)
 
     def names(self, tree: Any, leaves: list[Any]) -> list[str]:
-        """The names of the dynamic leaves: that of the argument, and the path in it, by "/"."""
+        """Returns the name of each dynamic leaf: its parameter and the path in it, by "/"."""
         split = [
             self._split(path)
             for path, leaf in zip(paths(tree, leaves), leaves, strict=True)
@@ -82,7 +85,7 @@ class FunctionArguments:
         ]
 
     def _split(self, path: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """The name of an argument, and the path in it."""
+        """Splits a leaf's path into the parameter's name and the path inside the argument."""
         _, first, *inside = path
         if not isinstance(first, SequenceKey):
             return first.key, tuple(inside)
@@ -92,7 +95,7 @@ class FunctionArguments:
 
 
 def kind(leaf: Any) -> Any:
-    """What a trace depends on of a leaf: the abstract value of an array, else the leaf itself."""
+    """Returns a leaf's part of the trace key: shape and dtype of an array, else the leaf itself."""
     if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
         return leaf.shape, leaf.dtype  # much faster than the abstract value
     if isinstance(leaf, PLAIN):
@@ -101,23 +104,23 @@ def kind(leaf: Any) -> Any:
 
 
 def aval_of(leaf: Any) -> Any:
-    """The abstract value of a dynamic leaf."""
+    """Returns the abstract value of a dynamic leaf."""
     return leaf.aval if isinstance(leaf, Tensor) else shaped_abstractify(leaf)
 
 
 def dynamic(leaves: list[Any]) -> list[Any]:
-    """The leaves that are passed with each call."""
+    """Returns the dynamic leaves, whose values are passed with each call."""
     return [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
 
 
 def with_dynamic(leaves: list[Any], values: Iterable[Any]) -> list[Any]:
-    """The leaves with other values for the dynamic ones, and settings without their `Static`."""
+    """Replaces the values of the dynamic leaves and unwraps the static ones."""
     rest = iter(values)
     return [unmarked(leaf) if isinstance(leaf, _STATIC) else next(rest) for leaf in leaves]
 
 
 def unmarked(leaf: Any) -> Any:
-    """A leaf without its `Static`, if it has one."""
+    """Returns a leaf unwrapped from its `Static`, if it has one."""
     return leaf.value if isinstance(leaf, Static) else leaf
 
 
@@ -126,7 +129,7 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
 
 
 def _parameters(fun: Callable[..., Any]) -> list[str]:
-    """The names of positional parameters."""
+    """Returns the names of a function's positional parameters; [] if it has no signature."""
     try:
         parameters = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What functions take, return and capture; what they refuse, with advice."""
+"""Checks what functions take, return and capture; the errors say how to mend it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_REFS = (
 
 
 def argument_error(leaf: Any, fun: Any, name: str) -> TypeError:
-    """The error for an argument that is no array.
+    """Returns the error for an argument that is not an array.
 
     Args:
       leaf: the argument, or a part of it.
@@ -43,7 +43,7 @@ def argument_error(leaf: Any, fun: Any, name: str) -> TypeError:
 
 
 def check_outputs(outputs: Sequence[Any], tree: Any, fun: Any) -> None:
-    """Checks what a function returned when it was traced.
+    """Checks that a traced function returned only arrays and numbers.
 
     Raises:
       TypeError: if one of the results is no array.
@@ -64,7 +64,7 @@ def check_outputs(outputs: Sequence[Any], tree: Any, fun: Any) -> None:
 
 
 def paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The path of each leaf in a structure."""
+    """Returns the path of each leaf in a structure."""
     return [path for path, _ in jax.tree.leaves_with_path(tree.unflatten(leaves))]
 
 
@@ -122,7 +122,7 @@ def _check_nnx_modules(nnx: Any, fun: Callable[..., Any], captured: Iterable[Any
 
 
 def _keras_variables(keras: Any, captured: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """The variables of captured objects of Keras, with the names and objects that have them."""
+    """Yields each Keras variable with the name and the captured object that it was found under."""
     owners = (keras.Layer, keras.Metric, keras.Optimizer)
     for name, value in captured:
         if isinstance(value, keras.Variable):
@@ -132,7 +132,7 @@ def _keras_variables(keras: Any, captured: Iterable[Any]) -> Iterator[tuple[str,
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
-    """The values that a jaxpr has from outside; scalars may be literals."""
+    """Yields the constants of a jaxpr, including scalars that are literals of its equations."""
     yield from jaxpr.consts
     for equation in jaxpr.eqns:
         yield from (one.val for one in equation.invars if isinstance(one, jex.Literal))

@@ -1,4 +1,4 @@
-"""A function traced for one signature, as a graph that is registered where it runs."""
+"""A function traced for one signature: a graph, registered as one step on a connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jflow.state.effects import Effect
 
 
 class Runner(Protocol):
-    """The interface of connections that functions use."""
+    """What a traced function needs of a connection."""
 
     def register(
         self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
@@ -45,12 +45,12 @@ class Runner(Protocol):
     def place(
         self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
     ) -> dict[Operation, Device]:
-        """Returns a device for each operation of a step."""
+        """Returns the device of each operation of a step."""
 
     def explain(
         self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
     ) -> Explanation:
-        """Returns the reasons for these devices."""
+        """Explains the device of each operation of a step."""
 
     @property
     def timeout(self) -> float | None:
@@ -62,7 +62,7 @@ class Runner(Protocol):
 
 
 class Concrete:
-    """A traced function; the first call registers it.
+    """A function traced for one signature; its first call registers it.
 
     Results that are arguments or empty derivatives never reach a device: a call passes them on.
 
@@ -107,16 +107,17 @@ class Concrete:
         self._feed_indices = (
             None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
         )
-        self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
+        self._unwraps = _changes(_unwrap_conversion(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
         self._wraps = _changes(
-            _wrapping(tensor, runner.keeps_weak_types, is_weak[tensor]) for tensor in computed
+            _wrap_conversion(tensor, runner.keeps_weak_types, is_weak[tensor])
+            for tensor in computed
         )
         # Results are taken from the fetched values, followed by the arguments and the constants.
         position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
-        wanted = [position[tensor] for tensor in outputs]
+        result_positions = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
-        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        self._wanted = None if result_positions == list(range(len(computed))) else result_positions
         takes_all = self._feed_indices is None and not self._unwraps
         self._is_plain = takes_all and self._wanted is None and not self._wraps
 
@@ -125,7 +126,7 @@ class Concrete:
 
         Args:
           args: the arguments, in the order of the jaxpr.
-          deadline: that of the call that traced it; None for any later call, which starts here.
+          deadline: the deadline of the call that traced it; None for later calls, which start here.
 
         Returns:
           The results, in the order of the jaxpr.
@@ -145,9 +146,9 @@ class Concrete:
         return self._results(values, args)
 
     def single_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
-        """The program, if all that a call does is to run it, and the arguments that it takes.
+        """Returns the only program of a call and its arguments' indices; None if a call does more.
 
-        None in place of them are all arguments in order. A function that has not run has none.
+        Indices of None mean all arguments in order. A function that has not run has no program.
         """
         executable = self._executable
         if executable is None or self._unwraps or self._wraps or self._wanted is not None:
@@ -159,16 +160,16 @@ class Concrete:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `start` need not compile or register anything first."""
+        """Whether the step is compiled and registered, so that `start` does neither."""
         return self._is_prepared
 
     @property
     def jaxpr(self) -> jex.ClosedJaxpr:
-        """The equations, with all accesses to variables at the top level."""
+        """The traced equations, with all accesses to variables at the top level."""
         return self._jaxpr
 
     def on(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> Concrete:
-        """The same traced function, to be registered and run by another connection.
+        """Returns the same traced function for another connection, where it is not registered yet.
 
         Args:
           runner: the connection.
@@ -185,7 +186,7 @@ class Concrete:
         return other
 
     def batch(self, n: int) -> Concrete:
-        """The function `n` times as one step, one call after the other.
+        """Returns a function that makes `n` calls of this one in sequence, as one step.
 
         Its arguments are those of all calls, its results likewise.
         """
@@ -203,18 +204,18 @@ class Concrete:
         return Concrete(self._runner, hoist_state(jaxpr), names, self._strategy)
 
     def prepare(self, deadline: Deadline) -> None:
-        """Compiles and registers the function, unless that is done."""
+        """Compiles and registers the function, unless it is registered already."""
         (self._executable or self._register(deadline)).prepare(deadline)
         self._is_prepared = True
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
-        """What a step is fed with for these arguments."""
+        """Converts arguments to the arrays that a step is fed."""
         return [narrowed(value) for value in self._feed_values(args)]
 
     def start(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None
     ) -> Future[list[Array]]:
-        """Starts a step and does not wait for it; `prepare` comes before.
+        """Starts a step without blocking; `prepare` must have returned before.
 
         Args:
           feeds: what `feeds` has returned.
@@ -229,7 +230,7 @@ class Concrete:
         return executable.start(feeds, deadline, effect=effect)
 
     def host_results(self, values: list[Any], args: Sequence[Any]) -> list[Any]:
-        """The results as NumPy arrays, random keys as JAX arrays."""
+        """Converts fetched values to results: NumPy arrays, but JAX arrays for random keys."""
         for i, wrap in self._wraps:
             if wrap is not _as_weak:
                 values[i] = wrap(values[i])
@@ -240,7 +241,7 @@ class Concrete:
         return [values[i] if i < n else others[i - n] for i in self._wanted]
 
     def with_origin(self, error: BaseException) -> BaseException:
-        """The error of a step, with the user's line that made the operation that failed."""
+        """Returns the error of a step with the user's line that made the failed operation."""
         if isinstance(error, OpError):
             add_origin(error, self.graph)
         return error
@@ -251,7 +252,7 @@ class Concrete:
     def _run_traced(
         self, executable: Executable, args: Sequence[Any], deadline: Deadline
     ) -> list[jax.Array]:
-        """Runs the function in a `trace_steps` block, which may be on another thread."""
+        """Runs the function and traces the step if this thread is in a `trace_steps` context."""
         traces = BLOCKS.current
         if traces is None:
             return self._results(executable.compute(self._feed_values(args), deadline), args)
@@ -290,13 +291,13 @@ class Concrete:
         return self._runner.place(self.graph, self._request, deadline, self._strategy)
 
     def explain(self) -> Explanation:
-        """Returns why each operation is on its device."""
+        """Explains the device of each operation."""
         deadline = Deadline(self._timeout)
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
 class PreparedCall(NamedTuple):
-    """A call that is traced and not run yet.
+    """A call that is traced but has not run.
 
     Attributes:
       run: the traced function.
@@ -313,20 +314,20 @@ Change = Callable[[Any], Any]
 
 
 def _changes(changes: Iterable[Change | None]) -> list[tuple[int, Change]]:
-    """The changes that are not None, each with the index of its value."""
+    """Returns the changes that are not None, each with the index of its value."""
     return [(i, change) for i, change in enumerate(changes) if change is not None]
 
 
-def _unwrapping(tensor: Tensor) -> Change | None:
-    """The conversion of an argument to its physical form; None if there is nothing to convert."""
+def _unwrap_conversion(tensor: Tensor) -> Change | None:
+    """Returns the conversion of an argument to its physical form; None if it needs none."""
     if is_key(tensor.dtype):
         return internals.key_data
     physical = physical_form(tensor.dtype)
     return physical.unwrap if physical else None
 
 
-def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
-    """The conversion of a value to the type that it has under `jax.jit`; None if it has it."""
+def _wrap_conversion(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
+    """Returns the conversion of a fetched value to its `jax.jit` type; None if it needs none."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)
     physical = physical_form(tensor.dtype)
@@ -339,7 +340,7 @@ def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change |
 
 @jax.jit
 def _as_weak(x: jax.Array) -> jax.Array:
-    """The value with a weak type, like results of Python numbers."""
+    """Returns the value with a weak type, which results computed from Python numbers have."""
     convert_p = jex.primitives.convert_element_type_p
     weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
     return weak
@@ -372,7 +373,7 @@ def _refuse_empty(fed: Iterable[Tensor]) -> None:
 def insert(
     graph: Graph, jaxpr: jex.ClosedJaxpr, args: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Operation]]:
-    """Adds the equations of a traced function, each with its source location and name scope.
+    """Adds the equations of a traced function to a graph, with their source locations and scopes.
 
     Returns:
       The results, and the operations with effects, which must run even if no result needs them.
@@ -386,7 +387,7 @@ def insert(
 
 
 def _name(eqn: jex.JaxprEqn) -> str:
-    """A name of `jax.named_scope`s and primitive; a backward pass is in the scope "gradients"."""
+    """Names an equation by its named scopes and primitive, under "gradients" if it is backward."""
     scopes = str(eqn.source_info.name_stack)
     inner = re.sub(r"\w+\(|\)", "", scopes)
     primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
@@ -395,5 +396,5 @@ def _name(eqn: jex.JaxprEqn) -> str:
 
 
 def legal(name: str) -> str:
-    """Replaces the characters that names of operations cannot have."""
+    """Replaces the characters that are illegal in names of operations."""
     return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"

@@ -79,8 +79,8 @@ class Connection(Closing):
         placement: str | Callable[..., Any] | None = None,
     ) -> None:
         self._config = checked_config(config)
-        wanted = self._config.placement if placement is None else placement
-        self._strategy = named_strategy(wanted)
+        placement_option = self._config.placement if placement is None else placement
+        self._strategy = named_strategy(placement_option)
         self._target = checked_target(target)
         self._backend = self._open_backend()
         self._registering = threading.Lock()
@@ -98,7 +98,7 @@ class Connection(Closing):
 
     @property
     def target(self) -> str:
-        """The address of its server as given, "" for this process."""
+        """The address of the server as given; "" for this process."""
         return self._target
 
     def check(self, timeout: float | None = None) -> None:
@@ -108,14 +108,14 @@ class Connection(Closing):
           timeout: the longest time to wait in seconds; None for that of the options.
 
         Raises:
-          UnavailableError: if the server does not answer within the connect timeout.
+          UnavailableError: if the server does not respond within the connect timeout.
           RestartedError: if the server was started again, and has lost what this connection used
             there; one call says so.
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
     def incarnation(self) -> int:
-        """A random number that identifies the life of the server; 0 in this process.
+        """Returns a random number that identifies the life of the server; 0 in this process.
 
         Raises as `check`.
         """
@@ -123,16 +123,16 @@ class Connection(Closing):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server was connected to and the connection has ended."""
+        """Whether the connection to the server was made and has ended."""
         return self._backend.is_lost
 
     @property
     def session(self) -> str:
-        """The name of its session, to which resources that are not shared belong."""
+        """The name of the connection's session, which owns the resources that are not shared."""
         return self._backend.owner
 
     def disable_reconnect(self) -> None:
-        """Makes calls fail at once with UnavailableError when the server was lost.
+        """Makes calls fail immediately with UnavailableError once the connection is lost.
 
         Without it, they connect again where they can, which takes time.
         """
@@ -142,13 +142,13 @@ class Connection(Closing):
         """Returns the devices of all tasks that are up, those of the server first.
 
         Raises:
-          UnavailableError: if the server does not answer within the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+          UnavailableError: if the server does not respond within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have responded.
         """
         return self._backend.list_devices(Deadline(self.timeout))
 
     def claim(self, name: str, epoch: int = 0) -> int:
-        """Claims a name for this program; programs with earlier claims of it are fenced off.
+        """Claims a name for this program; programs that claimed it earlier are fenced off.
 
         All that this connection does from now on is under the claim. Once another program claims
         the name, every task refuses it, for ever: steps, saves and restores raise `FencedError`,
@@ -164,7 +164,7 @@ class Connection(Closing):
 
         Raises:
           FencedError: if there was a later claim than that of `epoch`.
-          UnavailableError: if the server does not answer. Other tasks that are down hear of the
+          UnavailableError: if the server does not respond. Other tasks that are down learn of the
             claim with the first call that uses them.
         """
         self._check_open()
@@ -174,7 +174,7 @@ class Connection(Closing):
 
     @property
     def variables(self) -> list[StateToSave]:
-        """The eager variables that were made here, with keys for checkpoints.
+        """The eager variables made on this connection, with their checkpoint keys.
 
         Keys are their names; those of unnamed ones count them, so that a program which makes the
         same variables in the same order finds them again.
@@ -182,24 +182,24 @@ class Connection(Closing):
         return [StateToSave(key, ref) for (key, _), ref in self._created.items()]
 
     def reopen(self) -> None:
-        """Connects anew to a cluster of which a task was lost.
+        """Reconnects to a cluster that has lost a task.
 
         Functions are registered again when they are next called, and variables are looked for where
         they were. What runs ends with `CancelledError`. A claim is kept.
 
         Raises:
           FencedError: if there was a later claim.
-          UnavailableError: if the server does not answer.
+          UnavailableError: if the server does not respond.
         """
         self._check_open()
-        lost, self._backend = self._backend, self._open_backend()
-        lost.close()
+        lost_backend, self._backend = self._backend, self._open_backend()
+        lost_backend.close()
         self._forget_calls()
         if self._claim is not None:
             self.claim(*self._claim)
 
     def _open_backend(self) -> Backend:
-        """Opens a backend that survives restarts of tasks, unlike that of a session."""
+        """Opens a backend that outlives restarts of tasks, which a session's backend does not."""
         backend = open_backend(self._target, self._config)
         backend.restarts.are_outlived = bool(self._target)
         return backend
@@ -312,7 +312,7 @@ class Connection(Closing):
         deadline: Deadline,
         strategy: Strategy | None = None,
     ) -> Executable:
-        """Makes a step of a graph ready to run; the connection's strategy places it by default."""
+        """Compiles and registers a step of a graph; `strategy` defaults to the connection's."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
             placer = self._placer(strategy)
             return register_step(graph, request, self._backend, placer, deadline)
@@ -324,7 +324,7 @@ class Connection(Closing):
         deadline: Deadline,
         strategy: Strategy | None = None,
     ) -> dict[Operation, Device]:
-        """A device for each operation of a step."""
+        """Returns the device of each operation of a step."""
         return place_step(graph, request, self._backend, self._placer(strategy), deadline)
 
     def explain(
@@ -334,7 +334,7 @@ class Connection(Closing):
         deadline: Deadline,
         strategy: Strategy | None = None,
     ) -> Explanation:
-        """Why each operation of a step goes where it goes."""
+        """Explains the device of each operation of a step."""
         return explain_step(graph, request, self._backend, self._placer(strategy), deadline)
 
     def _placer(self, strategy: Strategy | None) -> Placer:
@@ -343,7 +343,7 @@ class Connection(Closing):
         return placer_of(self._config, self._strategy if strategy is None else strategy)
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
-        """The device that a call with these arguments requests; see `Backend.default_device`."""
+        """Returns the device that a call with these arguments requests, as `jax.jit` would."""
         return self._backend.default_device(values)
 
     def step(
@@ -354,7 +354,7 @@ class Connection(Closing):
         fed: Sequence[Tensor],
         deadline: Deadline,
     ) -> Executable:
-        """Makes an operation of a graph ready to run.
+        """Compiles and registers a step that runs one operation of a graph.
 
         Raises:
           RuntimeError: if the connection is closed.
@@ -369,12 +369,12 @@ class Connection(Closing):
             raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
-        """The compiled calls of a function on this connection; freed when either of them is."""
+        """Returns a function's compiled calls here; freed with the function or the connection."""
         calls = self._calls.get(function)
         return self._calls.setdefault(function, {}) if calls is None else calls
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes an eager variable at once; a write returns None.
+        """Reads or writes an eager variable immediately; a write returns None.
 
         Raises:
           RuntimeError: if the connection is closed and the current one is not to the same cluster.
@@ -401,7 +401,7 @@ class Connection(Closing):
         return values[0] if fetch else None
 
     def _successor(self, variable: VariableRef) -> Connection:
-        """The current connection, if it is to the same cluster."""
+        """Returns the current connection if it is to the same cluster; raises otherwise."""
         now = owners.innermost()
         if isinstance(now, Connection) and now == self and not now._is_closed:
             return now
@@ -410,7 +410,7 @@ class Connection(Closing):
         )
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
-        """Initializes an eager variable, unless its container has it already.
+        """Initializes an eager variable, unless its container already has it.
 
         Returns:
           The variable with its actual container and device.
@@ -436,11 +436,11 @@ class Connection(Closing):
         return placed
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        """The value of a variable in this process, None if there is none; never blocks."""
+        """Returns the value of a variable in this process, None if it has none; never blocks."""
         return self._backend.peek(ref)
 
     def unnamed(self, title: str = "unnamed") -> str:
-        """A unique name that begins with a title."""
+        """Returns a unique name that begins with `title`."""
         return f"{title}_{self._suffix}_{next(self._numbers)}"
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
@@ -455,5 +455,5 @@ class Connection(Closing):
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:
-    """A key for the body of an update; equal keys mean equal updates."""
+    """Returns a hashable key of an update's body; equal keys mean equal updates."""
     return body if body is None or body.consts else str(body)

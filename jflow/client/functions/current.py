@@ -1,4 +1,4 @@
-"""The connection that is current: of a block, of the process, or the one to this process."""
+"""The current connection: the innermost context's, else the process's, else one to this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def connect(
     *,
     placement: str | Callable[..., Any] | None = None,
 ) -> Connection:
-    """Connects to a cluster; functions run and variables live there from then on.
+    """Connects to a cluster, on which functions run and variables are made from then on.
 
     In a notebook, call it once: the connection is current in all threads until the next call. In a
     program, use `with jflow.connect(target):`; the connection is current in this thread inside the
@@ -46,7 +46,7 @@ def connect(
 
 
 def current() -> Connection:
-    """The current connection."""
+    """Returns the current connection."""
     owner = owners.innermost()
     if owner is not None:
         assert isinstance(owner, Connection)

@@ -75,8 +75,8 @@ def _differentiated(
 
     @functools.wraps(fun)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        chosen = {number % len(args) for number in numbers if -len(args) <= number < len(args)}
-        values = [_values(arg) if i in chosen else arg for i, arg in enumerate(args)]
+        positions = {number % len(args) for number in numbers if -len(args) <= number < len(args)}
+        values = [_values(arg) if i in positions else arg for i, arg in enumerate(args)]
         return transform(fun, argnums=argnums, has_aux=has_aux)(*values, **kwargs)
 
     return Function(differentiated)

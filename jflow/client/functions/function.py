@@ -111,9 +111,10 @@ class Function(Uncopyable, Generic[P, R_co]):
                 else:
                     return again
             calls, key, leaves = self._signature(args, kwargs)
-            known, last_key, call = self._last_call  # comparing keys is faster than hashing one
+            # Comparing keys is faster than hashing one.
+            last_calls, last_key, call = self._last_call
             deadline = None
-            if known is not calls or last_key != key:
+            if last_calls is not calls or last_key != key:
                 compiled: CompiledCall | tuple[Graph, _Trace] | None = calls.get(key)
                 if compiled is None:
                     deadline = Deadline(current().timeout)
@@ -176,7 +177,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         return PreparedCall(call.run, call.out_tree, dynamic(leaves) if call.has_static else leaves)
 
     def _connection_call(self, args: Any, kwargs: Any, method: str) -> Concrete:
-        """The call, which runs on a connection and not in a graph."""
+        """Returns the compiled call; raises TypeError if the call would become part of a graph."""
         deadline = Deadline(current().timeout)
         call = self._compile(*self._signature(args, kwargs), deadline)
         if not isinstance(call, CompiledCall):
@@ -186,7 +187,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         return call.run
 
     def wrap(self, around: Callable[..., Any]) -> Function[..., Any]:
-        """Another function, with the same static arguments, that is placed in the same way."""
+        """Returns a `Function` of `around` with this one's static arguments and placement."""
         inner: Function[..., Any] = Function(
             around, self._arguments.static_nums, self._arguments.static_names
         )
@@ -194,7 +195,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         return inner
 
     def forget(self, connection: Connection) -> None:
-        """Drops everything that belongs to a closed connection."""
+        """Drops the cached calls of a closed connection."""
         if self._last[0] is connection:
             self._last, self._last_call, self._repeated = _NEVER, (None, None, None), NEVER
 
@@ -226,7 +227,7 @@ class Function(Uncopyable, Generic[P, R_co]):
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[Any, CompiledCall], Any, list[Any]]:
-        """The calls compiled for the connection, the key of this one, and its flat arguments.
+        """Returns the connection's compiled calls, this call's key, and its flat arguments.
 
         The key has all that the jaxpr depends on, so equal keys can share a compiled call.
         """
@@ -249,7 +250,7 @@ class Function(Uncopyable, Generic[P, R_co]):
     def _compile(
         self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
     ) -> CompiledCall | tuple[Graph, _Trace]:
-        """The compiled call; or a traced function and the graph that the call adds it to."""
+        """Returns the compiled call, or the trace and the graph that the call is added to."""
         # One thread traces at a time; the others find the result, unless the call joins a graph.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
@@ -303,7 +304,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         return _Trace(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Trace, leaves: list[Any]) -> Any:
-        """Adds the function to a graph.
+        """Adds the traced function to a graph.
 
         A step that needs any of its results runs all of its effects. A function without results
         is represented by an operation.
@@ -327,8 +328,7 @@ class Function(Uncopyable, Generic[P, R_co]):
 
 
 _NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
-
-"""Leaves that are passed to the function as they are; everything else is traced."""
+"""The last call of a function that has not been called: no connection is None."""
 
 
 @overload
@@ -401,7 +401,7 @@ def _read(tree: Any) -> Any:
 
 
 def _graph_of(traced: _Trace, leaves: list[Any]) -> Graph | None:
-    """The graph that a call becomes part of; None if it runs on a connection."""
+    """Returns the graph that a call becomes part of; None if it runs on a connection."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph

@@ -22,7 +22,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.internals import ConcreteArray
 
 Key = tuple[Any, Sequence[Any], Any, Any, DeviceSpec | None]
-"""What a call is compiled for.
+"""The key of a compiled call.
 
 Structure and kinds of the arguments, JAX's settings, whether it checks for NaN, and the device that
 it requests because of its arguments or of `jax.default_device`.
@@ -30,12 +30,12 @@ it requests because of its arguments or of `jax.default_device`.
 
 
 class RepeatableCall:
-    """The program of a call, for later calls whose arguments have the same types.
+    """The program of a call, which repeats it for arguments of the same types.
 
     Args:
-      connection: where it has run.
-      key: its key.
-      program: what it runs.
+      connection: the connection that the call ran on.
+      key: the key of the call.
+      program: the program that it runs.
       used: the arguments that the program takes; None for all of them.
       unflatten: makes its result of those of the program.
     """
@@ -62,7 +62,7 @@ class RepeatableCall:
         self._unflatten = unflatten
 
     def accepts(self, args: Sequence[Any]) -> bool:
-        """Whether a call with these positional arguments is like this one."""
+        """Whether a call with these positional arguments can run the same program."""
         return (
             self._kinds == [x.aval if type(x) is ConcreteArray else None for x in args]
             and current() is self._connection
@@ -73,7 +73,7 @@ class RepeatableCall:
         )
 
     def run(self, args: Sequence[Any]) -> Any:
-        """The result of such a call.
+        """Runs the program with the arguments of a call that `accepts` has accepted.
 
         Raises:
           TypeError, ValueError: if an argument is on another device, so nothing was done; this
@@ -91,7 +91,7 @@ class RepeatableCall:
 
 
 def _picking(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Picks items of a sequence, as a tuple."""
+    """Returns a function that picks the items at `indices` of a sequence, as a tuple."""
     if len(indices) > 1:
         return itemgetter(*indices)
     return itemgetter(slice(indices[0], indices[0] + 1)) if indices else itemgetter(slice(0))
@@ -103,7 +103,7 @@ def _nothing(*_: Any) -> Any:
 
 @dataclass
 class CompiledCall:
-    """A compiled signature of a function.
+    """A function compiled for one signature.
 
     Attributes:
       run: the traced function.
@@ -120,7 +120,7 @@ class CompiledCall:
     def repeated_from(
         self, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RepeatableCall:
-        """The fast path of calls like the one that has just run."""
+        """Returns the fast path for calls like the last one; `NEVER` if there is none."""
         if self.repeated is None:
             self.repeated = NEVER
             # Structures that happen to have as many leaves as there are arguments do no harm: they
@@ -135,4 +135,4 @@ class CompiledCall:
 
 
 NEVER = RepeatableCall(None, (None, (), None, None, None), _nothing, None, _nothing)
-"""It accepts no call, because no connection is None."""
+"""Accepts no call, because no connection is None."""

@@ -1,4 +1,4 @@
-"""Conditional accumulators: sums of gradients, taken when enough have been applied."""
+"""Conditional accumulators: sum gradients, which can be taken once enough have been applied."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _AccumulatorBase(Handle):
         )
 
     def _integer(self, value: Any) -> Tensor:
-        """The tensor of a value, which must have an integer dtype."""
+        """Returns a value as a tensor, which must have an integer dtype."""
         if getattr(value, "to_tensor", None) is None:
             return self._graph.constant(value, _INT32, on_host=True)
         tensor = self._graph.as_tensor(value)
@@ -76,7 +76,7 @@ class _AccumulatorBase(Handle):
 
 
 class ConditionalAccumulator(_AccumulatorBase):
-    """Aggregates gradients; taking the result blocks until enough have been applied.
+    """Sums dense gradients; taking the result blocks until enough have been applied.
 
     Each gradient carries the step that it was computed for. If that is before the accumulator's
     step, the gradient is stale and is dropped silently. Each take begins the next step.
@@ -85,7 +85,7 @@ class ConditionalAccumulator(_AccumulatorBase):
       dtype: dtype of the gradients; gradients of 16 bits are summed in float32.
       shape: shape of the gradients, with None for each unknown size; None for any shape.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
       reduction_type: result of a take, "MEAN" or "SUM".
 
     Raises:
@@ -139,7 +139,7 @@ class ConditionalAccumulator(_AccumulatorBase):
 
 
 class SparseConditionalAccumulator(_AccumulatorBase):
-    """Aggregates sparse gradients; taking the result blocks until enough have been applied.
+    """Sums sparse gradients; taking the result blocks until enough have been applied.
 
     A sparse gradient holds some slices of a tensor along its first dimension. The result has, for
     each slice, the mean or sum over the gradients that contain it.

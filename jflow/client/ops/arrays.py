@@ -1,4 +1,4 @@
-"""Constants, placeholders, and operations that only pass on values or order."""
+"""Constants, placeholders, and operations that only pass values through or order others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
     """
     array = as_array(value, dtype)
     if shape is not None:
-        array = _filled(array, _static_shape(shape))
+        array = _fill_shape(array, _static_shape(shape))
     return _default_graph().constant(array, name=name)
 
 
@@ -59,8 +59,8 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
     Args:
       dtype: dtype of the values.
       shape: shape of the values, with None for each unknown size; programs are compiled once for
-        each size that is fed. If the shape is None, a step becomes a program for each shape that
-        it is fed, and what needs the rank before, such as the shape of a variable, is refused.
+        each size that is fed. If the shape is None, a step becomes a program for each shape that it
+        is fed, and uses that need the rank earlier, such as the shape of a variable, are refused.
       name: name of the operation.
 
     Raises:
@@ -88,7 +88,7 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
 
 
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
-    """Returns the tensor with a shape that is checked when a step runs.
+    """Returns the tensor with a more precise shape, which is checked when a step runs.
 
     Gradients flow through the check, unless the tensor is fed or dequeued without a known rank.
 
@@ -108,10 +108,14 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     dims = as_shape(shape)
     if not is_compatible(dims, tensor.aval.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
-    wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
-    if wanted is not None:
-        fit = _fitting(wanted)
-        fitted: Tensor = fit(x) if is_traced else graph.apply(fit, (tensor,), name=name)
+    refined_sizes = (
+        None if isinstance(tensor.aval, HostArray) else _refine_sizes(tensor.aval.shape, shape)
+    )
+    if refined_sizes is not None:
+        check_shape = _shape_checker(refined_sizes)
+        fitted: Tensor = (
+            check_shape(x) if is_traced else graph.apply(check_shape, (tensor,), name=name)
+        )
         return fitted
     refuse_tracer(x)
     aval, attributes = abstract(dims, tensor.dtype), {"shape": declared(dims)}
@@ -123,14 +127,14 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
         return on_host(graph, [tensor])[0]
 
     def replay(here: Graph, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [here.apply(_fitting(dims), inputs, name=name)]
+        return [here.apply(_shape_checker(dims), inputs, name=name)]
 
     recorded = RecordedCall((aval,), None, (), replay, on_host)
     return graph.add_recorded([tensor.var], recorded, name).outputs[0]
 
 
-def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
-    """Returns the function of JAX that gives a value of known rank a shape."""
+def _shape_checker(shape: Sequence[Any]) -> Callable[[Any], Any]:
+    """Returns the JAX function that checks and refines the shape of a value of known rank."""
 
     def ensure_shape(value: Any) -> Any:
         if not is_compatible(shape, value.shape):
@@ -140,8 +144,8 @@ def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
     return ensure_shape
 
 
-def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
-    """Returns sizes, with those that a shape states in place of the known ones.
+def _refine_sizes(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
+    """Returns the known sizes, replaced by those that `shape` states.
 
     None if a program cannot be made for them, because one is computed from unknown sizes.
     """
@@ -153,7 +157,7 @@ def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
 
 
 def as_scalar(value: Any) -> Any:
-    """Returns a tensor of unknown rank as a scalar, which the step checks; else the value itself.
+    """Returns a tensor of unknown rank as a scalar, which the step checks; others unchanged.
 
     Raises:
       InvalidArgumentError: in the step, if the value is not a scalar.
@@ -195,8 +199,8 @@ def _graph_of(inputs: Sequence[Any]) -> Graph:
     return _default_graph()
 
 
-def _filled(array: Any, shape: tuple[int, ...]) -> Any:
-    """The elements in another shape, the last one repeated; also of random keys."""
+def _fill_shape(array: Any, shape: tuple[int, ...]) -> Any:
+    """Reshapes an array, repeating its last element to fill the shape; also for random keys."""
     size = math.prod(shape)
     if array.size > size or (size and not array.size):
         raise ValueError(f"{array.size} elements do not fill the shape {shape}, which has {size}")

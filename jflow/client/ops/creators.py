@@ -1,4 +1,4 @@
-"""Creators: functions that decide how `jflow.Variable` makes a variable, such as a strategy's."""
+"""Creators: functions, such as those of strategies, that `jflow.Variable` makes variables with."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CREATORS: Stack[tuple[Creator, ...]] = Stack()
 
 @contextmanager
 def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
-    """A block in which `jflow.Variable` calls a function that makes the variable.
+    """A context manager in which `jflow.Variable` calls `variable_creator` to make the variable.
 
-    Creators of nested blocks are called from the inside out: each can change the arguments, call
-    the next one in a device block, or return something else in place of a variable.
+    Creators of nested scopes are called from the inside out. Each can change the arguments, call
+    the next one inside a `jflow.device` scope, or return something else in place of a variable.
 
     Args:
       variable_creator: called as `variable_creator(next_creator, **arguments)`, with the arguments
-        of the variable by name; `next_creator(**arguments)` goes on.
+        of the variable by name; `next_creator(**arguments)` calls the next one.
 
     Raises:
       TypeError: if it is not callable.
@@ -44,13 +44,13 @@ def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
 
 @contextmanager
 def without_creators() -> Iterator[None]:
-    """A block in which `jflow.Variable` makes a variable itself, whatever the blocks around say."""
+    """A context manager in which `jflow.Variable` ignores the creators of enclosing scopes."""
     with _CREATORS.pushed(()):
         yield
 
 
 class CreatedByScope(ABCMeta):
-    """The metaclass of `Variable`: calling the class asks the creators of the blocks around."""
+    """The metaclass of `Variable`: calling the class calls the current variable creators."""
 
     @property
     def __signature__(cls) -> inspect.Signature:

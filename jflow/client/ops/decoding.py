@@ -1,4 +1,4 @@
-"""Decoders of records, of images and of bytes, which run on the host of a task."""
+"""Decoders of CSV records, Examples, images and raw bytes, which run on a task's host."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def decode_csv(
 def decode_raw(
     input_bytes: Any, out_type: Any, little_endian: bool = True, name: str = "DecodeRaw"
 ) -> Tensor:
-    """Reinterprets the bytes of strings as numbers.
+    """Reinterprets the bytes of strings as numbers of a dtype.
 
     Args:
       input_bytes: string[...], all of one length.
@@ -102,8 +102,8 @@ def decode_raw(
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
     def avals() -> list[AbstractValue]:
-        known = shape_of(strings)
-        shape = None if known is None else (*known, unknown_dim())
+        known_shape = shape_of(strings)
+        shape = None if known_shape is None else (*known_shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
     return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]
@@ -231,7 +231,7 @@ def _parse(
 
 
 def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
-    """The abstract values of the results for a column."""
+    """Returns the abstract values of a column's results."""
     _, kind, dtype, shape = column
     element = string if dtype == string.name else np.dtype(dtype)
     if kind == "sparse":
@@ -259,7 +259,7 @@ def _encode(function: str, image: Any, name: str, **attributes: Any) -> Tensor:
 
 
 def _default(graph: Graph | None, value: Any) -> Any:
-    """The default value of a column; an empty array for none."""
+    """Returns the default value of a column; an empty array if it has none."""
     if isinstance(value, type | np.dtype | HostDtype):
         dtype = host_dtype(value)
         empty = np.empty(0, object if dtype is string else dtype_of_numbers(dtype))
@@ -268,7 +268,7 @@ def _default(graph: Graph | None, value: Any) -> Any:
 
 
 def default_of_column(value: Any) -> Array:
-    """Converts an item of the `record_defaults` of `decode_csv` to an array, empty for a dtype.
+    """Converts an item of `record_defaults` of `decode_csv` to an array; a dtype to an empty one.
 
     Raises:
       TypeError: if it is neither a dtype nor a value.

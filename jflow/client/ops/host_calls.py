@@ -33,7 +33,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def graph_for(*values: Any) -> Graph | None:
-    """The graph to add to; None for arrays in a function of a dataset."""
+    """Returns the graph to add a call to; None for arrays inside a dataset's function."""
     if decodes_eagerly() and not any(map(_is_symbolic, values)):
         return None
     return _default_graph()
@@ -51,7 +51,7 @@ def invoke(
     name: str,
     **attributes: Any,
 ) -> tuple[Tensor, ...]:
-    """Adds the call and returns its tensors; without a graph, calls the decoder at once."""
+    """Adds a call and returns its tensors; without a graph, runs the decoder immediately."""
     if graph is None:
         arrays: tuple[Any, ...] = tuple(
             array[()] for array in DECODERS[function](*inputs, **attributes)
@@ -62,7 +62,7 @@ def invoke(
 
 
 def on_host(graph: Graph | None, value: Any) -> Any:
-    """The value as a tensor on the host; without a graph, as an array."""
+    """Returns a value as a tensor on the host; as an array if there is no graph."""
     if graph is None:
         return host_array(value)
     if not _is_symbolic(value):
@@ -71,7 +71,7 @@ def on_host(graph: Graph | None, value: Any) -> Any:
 
 
 def host_array(value: Any) -> Array:
-    """The value as an array, which keeps 64-bit dtypes, unlike a constant of a graph."""
+    """Returns a value as an array that keeps its 64-bit dtype, unlike a constant of a graph."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or dtype.kind in "OSU":
         return np.asarray(as_array(value))
@@ -79,7 +79,7 @@ def host_array(value: Any) -> Array:
 
 
 def strings_of(graph: Graph | None, value: Any) -> Any:
-    """As `on_host`, of strings. Raises TypeError if they are something else."""
+    """Like `on_host`, for strings. Raises TypeError for other values."""
     if graph is None:
         return as_strings(value)
     tensor = on_host(graph, value)
@@ -89,19 +89,19 @@ def strings_of(graph: Graph | None, value: Any) -> Any:
 
 
 def shape_of(value: Any) -> Any:
-    """The shape of a tensor or of an array, which functions of a dataset have; None if unknown."""
+    """Returns the shape of a tensor or array; None if it is unknown."""
     return value.aval.shape if isinstance(value, Tensor) else value.shape
 
 
 def text_of(value: Any, what: str) -> str:
-    """An argument that must be text when the graph is built. Raises TypeError otherwise."""
+    """Returns an argument that must be text at build time. Raises TypeError if it is not."""
     if isinstance(value, str | bytes):
         return value if isinstance(value, str) else value.decode()
     raise TypeError(f"{what} is text that is known when the graph is built, got {value!r:.80}")
 
 
 def dtype_of_numbers(dtype: Any) -> np.dtype[Any]:
-    """A dtype of numbers; of 64 bits also, because the values stay on the host."""
+    """Returns a numeric dtype, which may have 64 bits since the values stay on the host."""
     number_dtype = host_dtype(dtype)
     if not isinstance(number_dtype, np.dtype):
         raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
@@ -109,7 +109,7 @@ def dtype_of_numbers(dtype: Any) -> np.dtype[Any]:
 
 
 def sparse_avals(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
-    """The abstract values of a sparse tensor."""
+    """Returns the abstract values of the three components of a sparse tensor."""
     n_values = unknown_dim()
     return [
         host_abstract((n_values, rank), _INT64),

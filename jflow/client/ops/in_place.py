@@ -1,4 +1,4 @@
-"""What updates a variable in place: operators, scatter updates of rows, and the flags of both."""
+"""In-place updates of variables: operators such as `+=`, and scatter updates of rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 
 class InPlaceOperators(ABC):
-    """What `variable += value` and its like do.
+    """Refuses operators such as `variable += value` for eager variables.
 
     Python binds the name on the left to the result. In graph code that is a tensor, as in
-    TensorFlow 1.15. An eager variable would seem to be updated and is not, so it is refused there.
+    TensorFlow 1.15. An eager variable would only seem to be updated, so the operators raise an
+    error.
     """
 
     @property
@@ -58,7 +59,7 @@ class InPlaceOperators(ABC):
         return self._refuse_eager(">>=")
 
     def _refuse_eager(self, operator: str, method: str = "") -> Any:
-        """Raises RuntimeError if it is eager; otherwise Python goes on with the plain operator."""
+        """Raises RuntimeError if the variable is eager; else Python uses the plain operator."""
         if not self.is_eager:
             return NotImplemented
         plain = operator.removesuffix("=")
@@ -70,7 +71,7 @@ class InPlaceOperators(ABC):
 
 
 class RowUpdates(ABC):
-    """Scatter updates of rows, of a variable or of several that are one value."""
+    """Scatter updates of rows, of a variable or of several that together are one value."""
 
     @abstractmethod
     def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
@@ -142,7 +143,7 @@ class RowUpdates(ABC):
         use_locking: bool | None = None,
         name: str = "ScatterMin",
     ) -> Any:
-        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
+        """Sets rows to the minimum of them and the updates; see `jflow.scatter_min`."""
         check_flag("use_locking", use_locking)
         return self._update_rows("min", indices, updates, name)
 
@@ -153,7 +154,7 @@ class RowUpdates(ABC):
         use_locking: bool | None = None,
         name: str = "ScatterMax",
     ) -> Any:
-        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
+        """Sets rows to the maximum of them and the updates; see `jflow.scatter_max`."""
         check_flag("use_locking", use_locking)
         return self._update_rows("max", indices, updates, name)
 

@@ -1,4 +1,4 @@
-"""Whether variables are initialized: tensors and checks that a step computes."""
+"""Operations that report or check which variables are initialized."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from jflow.compiler.graph.primitives import is_initialized_p
 
 
 def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> Tensor:
-    """Returns a tensor that says whether a variable has a value: bool[].
+    """Returns a tensor that is True if the variable is initialized, bool[].
 
-    A step that also initializes the variable may give either answer, unless control dependencies
+    A step that also initializes the variable may give either result, unless control dependencies
     order the two.
 
     Args:
@@ -50,7 +50,7 @@ def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> 
 def report_uninitialized_variables(
     var_list: Iterable[Variable] | None = None, name: str = "report_uninitialized_variables"
 ) -> Tensor:
-    """Returns a tensor of the names of the variables that have no value.
+    """Returns a tensor of the names of the uninitialized variables.
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
@@ -59,13 +59,13 @@ def report_uninitialized_variables(
     Returns:
       string[n], the names in the order of the list; sessions return them as bytes.
     """
-    variables = _those(var_list)
+    variables = _variables_to_check(var_list)
     aval = abstract((unknown_dim(),), string)
     return _check("missing_names", variables, [aval], name).outputs[0]
 
 
 def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Tensor | None:
-    """Returns a tensor whose computation fails unless all variables have values.
+    """Returns a tensor whose step fails unless all variables are initialized.
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
@@ -77,7 +77,7 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
     Raises:
       FailedPreconditionError: in the step, with the names of the variables that have none.
     """
-    variables = _those(var_list)
+    variables = _variables_to_check(var_list)
     if not variables:
         return None
     check = _check("assert_initialized", variables, [], "assert_variables_initialized")
@@ -87,14 +87,14 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
         return identity(value, name=check.name)
 
 
-def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
+def _variables_to_check(var_list: Iterable[Variable] | None) -> list[Variable]:
     return [*global_variables(), *local_variables()] if var_list is None else [*var_list]
 
 
 def _check(
     function: str, variables: Sequence[Variable], outputs: Sequence[Any], name: str
 ) -> Operation:
-    """A call of a function with the presence of each variable, and their names."""
+    """Calls a host function with whether each variable is initialized, and with their names."""
     graph: Graph = variables[0].graph if variables else _default_graph()
     with graph.as_default(), name_scope(name):
         flags = [is_variable_initialized(variable) for variable in variables]

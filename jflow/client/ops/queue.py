@@ -1,4 +1,4 @@
-"""The public base of queues, for graphs and, inside `jflow.connect`, for plain Python."""
+"""The public base class of queues, in graphs and, inside `jflow.connect`, in plain Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class QueueBase(Handle):
     a single dtype, a sequence, or any pytree. `shapes` has the same structure. With `names`, the
     elements of a sequence are dicts. Enqueue takes this structure, and dequeue returns it.
 
-    Attempts are served in order: one that waits also holds back the later ones of its direction.
+    Attempts are served in order: an enqueue that waits also holds back later enqueues, and a
+    dequeue later dequeues.
     """
 
     _acts_eagerly = True
@@ -128,7 +129,7 @@ class QueueBase(Handle):
         return self._operations.enqueue(ENQUEUE, self._operands(vals), name)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
-        """Returns an operation that adds the rows of a batch one by one, as soon as there is room.
+        """Returns an operation that adds the rows of a batch in order, each once there is room.
 
         Args:
           vals: a batch of each component, dtype[n, *shape], in the structure that `enqueue` takes.
@@ -175,7 +176,7 @@ class QueueBase(Handle):
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """Removes up to `n` elements and returns them stacked along a new first dimension.
 
-        It waits for `n` elements as `dequeue_many`, but returns fewer once the queue is closed.
+        It waits for `n` elements like `dequeue_many`, but returns fewer once the queue is closed.
 
         Args:
           n: integer scalar.
@@ -199,7 +200,7 @@ class QueueBase(Handle):
         return self._operations.query(IS_CLOSED, np.bool_, name)
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
-        """Returns an operation that closes the queue: it refuses new elements, but keeps its own.
+        """Returns an operation that closes the queue to new elements; those in it can be dequeued.
 
         Args:
           cancel_pending_enqueues: whether enqueues that wait fail; otherwise they complete.
@@ -226,7 +227,7 @@ class QueueBase(Handle):
         self._plain.put(ENQUEUE, self._structure.flatten(element), timeout)
 
     def put_many(self, batch: Any, timeout: float | None = None) -> None:
-        """Adds the rows of a batch one by one, as soon as there is room.
+        """Adds the rows of a batch to an eager queue in order, each once there is room.
 
         Args:
           batch: dtype[n, *shape] for each component, in the structure of `dtypes`.
@@ -255,7 +256,7 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._plain.get(DEQUEUE, timeout))
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
-        """Removes `n` elements and returns them stacked along a new first dimension.
+        """Removes `n` elements of an eager queue; returns them stacked along a new first dimension.
 
         Args:
           n: number of elements.
@@ -271,7 +272,7 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._plain.get_many(DEQUEUE_MANY, n, n, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
-        """Removes up to `n` available elements and returns them stacked.
+        """Removes up to `n` elements of an eager queue, those available, and returns them stacked.
 
         Args:
           n: maximum number of elements.
@@ -300,7 +301,7 @@ class QueueBase(Handle):
         return self._structure.unflatten(plain.logical_element(arrays))
 
     def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
-        """Returns a context manager that puts elements without a round trip for each.
+        """Returns a context manager that puts elements in bulk, without a round trip for each.
 
         Args:
           max_ahead_bytes: maximum size of the elements in transit, in bytes; then `put` blocks.
@@ -323,7 +324,7 @@ class QueueBase(Handle):
         return self._plain.reader(self._structure.unflatten, ahead)
 
     def __iter__(self) -> Iterator[Any]:
-        """Removes elements one by one until the queue is closed and empty."""
+        """Removes and yields elements until the queue is closed and empty."""
         while True:
             try:
                 element = self.get()
@@ -340,7 +341,7 @@ class QueueBase(Handle):
 
     @property
     def _plain(self) -> EagerQueue:
-        """The eager queue. Raises RuntimeError in graph code and while JAX traces."""
+        """The queue as an eager one. Raises RuntimeError in graph code and while JAX traces."""
         if is_tracing():
             raise RuntimeError(
                 "JAX is tracing this function: use enqueue() and dequeue() in it, because an "
@@ -354,14 +355,14 @@ class QueueBase(Handle):
         return self._operations
 
     def _operands(self, vals: Any) -> Sequence[Any]:
-        """The components of the argument of an enqueue."""
+        """Returns the components of an element or batch that is to be enqueued."""
         values = self._structure.flatten(self._structure.element(vals))
         refuse_sparse(values, self)
         return values
 
 
 class _SelectedCalls:
-    """Adds calls on one of several queues, selected by an index in the step."""
+    """Adds calls on one of several queues, which an index selects when a step runs."""
 
     def __init__(self, calls: GraphCalls, index: Tensor, others: Sequence[ResourceRef]) -> None:
         self._calls = calls
@@ -390,7 +391,7 @@ class _SelectedCalls:
 
 
 class _SelectedQueue(QueueBase):
-    """One of several queues, with the attributes of the first."""
+    """One of several queues, selected when a step runs; has the attributes of the first."""
 
     def __init__(self, index: Any, queues: Sequence[QueueBase]) -> None:
         if not queues or not isinstance(queues, list | tuple):

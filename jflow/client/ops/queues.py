@@ -1,4 +1,4 @@
-"""Queues by the order of their elements: FIFO, random, padded FIFO, by priority."""
+"""The kinds of queues: FIFO, random shuffle, padding FIFO and priority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FIFOQueue(QueueBase):
       names: a name for each component, or that of a single one; elements are then dicts. None for
         no names.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
       capacity_bytes: maximum size of its elements in memory, in bytes; None for no limit.
 
     Raises:
@@ -117,7 +117,7 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """A queue that dequeues the element of the lowest priority value first.
+    """A queue that dequeues the elements with the lowest priority values first.
 
     The first component of an element is its priority, an int64 scalar without an entry in `types`.
 
@@ -149,7 +149,7 @@ class PriorityQueue(QueueBase):
 
 
 def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Structure:
-    """The structure of elements with a priority in front."""
+    """Returns the structure of elements whose first component is their priority."""
     others = [*types] if isinstance(types, list | tuple) else [types]
     sizes = in_sequence(shapes, len(others))
     structure = Structure([np.dtype(np.int32), *others], [(), *sizes], names)

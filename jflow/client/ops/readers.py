@@ -18,7 +18,7 @@ _INT64 = np.dtype(np.int64)
 
 
 class ReaderBase(Handle):
-    """The base of readers, which read records from work items, usually files, one after another.
+    """Base class of readers, which read records from work items, usually files, one after another.
 
     Work items come from a queue of strings on the same device. The container keeps the position of
     a reader with a shared name, so a session resumes where another one ended. Files are read by
@@ -29,7 +29,7 @@ class ReaderBase(Handle):
       kind: format of the records, such as "TextLineReader".
       options: keyword arguments of the format.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
     """
 
     _instead_of_value = "read a record first: reader.read(queue)"
@@ -90,7 +90,7 @@ class ReaderBase(Handle):
         return self._read("reader.read_up_to", queue, [], avals, name, attributes)
 
     def reset(self, name: str | None = None) -> Operation:
-        """Returns an operation that drops the current work item and sets the counts to 0."""
+        """Returns an operation that drops the current work item and resets the counts to 0."""
         return self._calls.call("reader.reset", [], [], name or f"{self._title}_Reset")
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
@@ -98,7 +98,7 @@ class ReaderBase(Handle):
         return self._count("reader.n_records", name or f"{self._title}_NumRecordsProduced")
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
-        """Returns the number of work items read to their end, i64[] on the host."""
+        """Returns the number of work items read to the end, i64[] on the host."""
         name = name or f"{self._title}_NumWorkUnitsCompleted"
         return self._count("reader.n_work_units", name)
 
@@ -235,7 +235,7 @@ class WholeFileReader(ReaderBase):
 
 
 class IdentityReader(ReaderBase):
-    """Returns each work item as key and value, without opening a file."""
+    """Returns each work item as both key and value, without opening a file."""
 
     def __init__(self, name: str = "IdentityReader", *, shared_name: str | None = None) -> None:
         super().__init__("IdentityReader", {}, shared_name, name)

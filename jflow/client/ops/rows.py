@@ -17,7 +17,7 @@ from jflow.errors import InvalidArgumentError
 
 
 def check_rows(value: Any) -> Tensor:
-    """Returns the tensor after a check that it has at least one row.
+    """Returns the tensor, and checks that it has at least one row.
 
     Args:
       value: T[n, ...].

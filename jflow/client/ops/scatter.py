@@ -91,7 +91,7 @@ def scatter_min(
     use_locking: bool | None = None,
     name: str = "ScatterMin",
 ) -> Any:
-    """Takes the elementwise minimum of rows of a variable and the updates; see `scatter_add`."""
+    """Sets rows to the elementwise minimum of them and the updates; see `scatter_add`."""
     return _of(ref).scatter_min(indices, updates, use_locking, name)
 
 
@@ -102,7 +102,7 @@ def scatter_max(
     use_locking: bool | None = None,
     name: str = "ScatterMax",
 ) -> Any:
-    """Takes the elementwise maximum of rows of a variable and the updates; see `scatter_add`."""
+    """Sets rows to the elementwise maximum of them and the updates; see `scatter_add`."""
     return _of(ref).scatter_max(indices, updates, use_locking, name)
 
 
@@ -113,7 +113,7 @@ def scatter_nd_update(
     use_locking: bool | None = None,
     name: str = "ScatterNdUpdate",
 ) -> Any:
-    """Assigns to slices of a variable that index vectors name.
+    """Assigns to slices of a variable that are given by index vectors.
 
     Args:
       ref: T[m1, …, mk, *rest], the variable.
@@ -138,7 +138,7 @@ def scatter_nd_add(
     use_locking: bool | None = None,
     name: str = "ScatterNdAdd",
 ) -> Any:
-    """Adds to slices of a variable that index vectors name; see `scatter_nd_update`."""
+    """Adds to slices of a variable that are given by index vectors; see `scatter_nd_update`."""
     check_flag("use_locking", use_locking)
     return _of(ref).scatter_nd_add(indices, updates, name)
 
@@ -150,7 +150,7 @@ def scatter_nd_sub(
     use_locking: bool | None = None,
     name: str = "ScatterNdSub",
 ) -> Any:
-    """Subtracts from slices of a variable that index vectors name; see `scatter_nd_update`."""
+    """Subtracts from slices of a variable given by index vectors; see `scatter_nd_update`."""
     check_flag("use_locking", use_locking)
     return _of(ref).scatter_nd_sub(indices, updates, name)
 

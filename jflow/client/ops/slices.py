@@ -1,4 +1,4 @@
-"""Sparse values: `IndexedSlices`, rows of a tensor; `SparseTensor`, elements of one."""
+"""Sparse values: `IndexedSlices`, some rows of a tensor; `SparseTensor`, some of its elements."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class IndexedSlices(Symbolic):
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The graph that the tensors belong to."""
         graph: Graph = self.values.graph
         return graph
 
@@ -73,7 +73,7 @@ class IndexedSlices(Symbolic):
 
     @property
     def is_array(self) -> bool:
-        """Whether it consists of arrays, not of tensors of a graph."""
+        """Whether the components are arrays rather than tensors of a graph."""
         return not isinstance(self.values, Symbolic)
 
     def to_tensor(self) -> Any:
@@ -121,7 +121,7 @@ class SparseTensor(NamedTuple):
 
 
 def refuse_sparse(values: Iterable[Any], what: object) -> None:
-    """Raises TypeError if one of the values, which are to be batched, is a `SparseTensor`.
+    """Raises TypeError if one of the values is a `SparseTensor`, which cannot be batched.
 
     Args:
       values: arguments of a function.

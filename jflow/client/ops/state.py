@@ -1,4 +1,4 @@
-"""TensorFlow's functions on variables and collections of variables."""
+"""TensorFlow's functions on variables and collections, for the default graph."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assign_sub(
 
 
 def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
-    """Increments a variable atomically; the step fails once it has reached a limit.
+    """Increments a variable atomically; the step fails once the variable has reached `limit`.
 
     Args:
       ref: an integer scalar variable of a graph.
@@ -88,7 +88,7 @@ def add_to_collection(name: Hashable, value: Any) -> None:
 
 
 def add_to_collections(names: Hashable | Iterable[Hashable], value: Any) -> None:
-    """Appends a value to each of some collections of the default graph, once."""
+    """Appends a value to several collections of the default graph, once to each."""
     _default_graph().add_to_collections(names, value)
 
 
@@ -98,7 +98,7 @@ def get_collection(key: Hashable, scope: str | None = None) -> list[Any]:
 
 
 def get_collection_ref(key: Hashable) -> list[Any]:
-    """Returns the list of a collection of the default graph itself."""
+    """Returns a collection of the default graph itself, not a copy."""
     return _default_graph().get_collection_ref(key)
 
 
@@ -112,7 +112,7 @@ def global_variables(scope: str | None = None) -> list[Variable]:
 
 
 def local_variables(scope: str | None = None) -> list[Variable]:
-    """Returns the variables of the default graph that each worker initializes, such as counters.
+    """Returns the local variables of the default graph, which each worker initializes.
 
     Checkpoints do not contain them. For `scope` see `global_variables`.
     """
@@ -128,7 +128,7 @@ def trainable_variables(scope: str | None = None) -> list[Variable]:
 
 
 def model_variables(scope: str | None = None) -> list[Variable]:
-    """Returns the variables of the default graph that a program listed as its model's.
+    """Returns the variables of the default graph in the collection MODEL_VARIABLES.
 
     For `scope` see `global_variables`.
     """
@@ -154,12 +154,12 @@ def variables_initializer(var_list: Iterable[Variable], name: str = "init") -> O
 
 
 def global_variables_initializer() -> Operation:
-    """Returns an operation that initializes the global variables of the default graph so far."""
+    """Returns an operation that initializes the global variables made so far in the graph."""
     return variables_initializer(global_variables())
 
 
 def local_variables_initializer() -> Operation:
-    """Returns an operation that initializes the local variables of the default graph so far."""
+    """Returns an operation that initializes the local variables made so far in the graph."""
     return variables_initializer(local_variables(), "init_local")
 
 

@@ -36,7 +36,7 @@ from jflow.compiler.graph.calls import on_any_rank
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
-    """Converts numbers to another dtype, also those of tensors on the host.
+    """Converts numbers to another dtype, on the host if the tensor is there.
 
     Args:
       x: a tensor or array of numbers or booleans.
@@ -54,26 +54,28 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
         array: Tensor = _cast_array(x, dtype)
         return array
     tensor = graph.as_tensor(x)
-    wanted = as_dtype(dtype)
-    if string in (tensor.dtype, wanted):
+    target_dtype = as_dtype(dtype)
+    if string in (tensor.dtype, target_dtype):
         raise TypeError(
-            f"cast is for numbers, got {tensor!r} and {wanted.name}; "
+            f"cast is for numbers, got {tensor!r} and {target_dtype.name}; "
             "use string_to_number or as_string"
         )
     if not isinstance(tensor.aval, HostArray):
-        cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
+        cast_: Tensor = graph.apply(
+            lambda value: jnp.asarray(value, target_dtype), (tensor,), name=name
+        )
         return cast_
     if is_unranked(tensor.aval):
-        fun, attributes = partial(jnp.asarray, dtype=wanted), {"dtype": wanted.name}
+        fun, attributes = partial(jnp.asarray, dtype=target_dtype), {"dtype": target_dtype.name}
         return on_any_rank(graph, fun, tensor, name, "cast", attributes)
-    avals = [abstract(tensor.aval.shape, wanted)]
-    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
+    avals = [abstract(tensor.aval.shape, target_dtype)]
+    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=target_dtype.name)[0]
 
 
 def string_split(
     source: Any, delimiter: str = " ", skip_empty: bool = True, name: str = "StringSplit"
 ) -> SparseTensor:
-    """Splits each string of a vector into the elements of a row of a sparse matrix.
+    """Splits each string of a vector into a row of a sparse matrix.
 
     Args:
       source: string[n].
@@ -156,7 +158,7 @@ def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
-    """Returns substrings.
+    """Returns substrings, each given by a position and a length.
 
     Args:
       input: string[...].
@@ -187,10 +189,10 @@ def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - Ten
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:
-    array, wanted = host_array(value), host_dtype(dtype)
-    if array.dtype == object or not isinstance(wanted, np.dtype):
+    array, target_dtype = host_array(value), host_dtype(dtype)
+    if array.dtype == object or not isinstance(target_dtype, np.dtype):
         raise TypeError(
-            f"cast is for numbers, got {array.dtype} and {wanted.name}; "
+            f"cast is for numbers, got {array.dtype} and {target_dtype.name}; "
             "use string_to_number or as_string"
         )
-    return array.astype(wanted)[()]
+    return array.astype(target_dtype)[()]

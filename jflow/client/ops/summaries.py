@@ -1,4 +1,4 @@
-"""Summaries: operations that serialize what TensorBoard shows of a step."""
+"""Summaries: operations that serialize values of a step for TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ILLEGAL = re.compile(r"[^-/\w.]")
 def scalar(
     name: str, tensor: Any, collections: Sequence[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """Returns the serialized summary of a number, string[].
+    """Returns the serialized summary of a scalar, string[].
 
     Args:
       name: the tag under which TensorBoard shows it, after the current name scope; other
@@ -42,7 +42,7 @@ def scalar(
 def histogram(
     name: str, values: Any, collections: Sequence[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """Returns the serialized histogram of numbers, string[].
+    """Returns the serialized histogram summary of a tensor's elements, string[].
 
     Args:
       name, collections, family: as for `scalar`.
@@ -98,7 +98,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
 def merge(
     inputs: Sequence[Any], collections: Sequence[str] | None = None, name: str = "merge"
 ) -> Tensor:
-    """Returns one serialized summary of several, string[].
+    """Merges several serialized summaries into one, string[].
 
     Args:
       inputs: serialized summaries, string[...] each.
@@ -106,7 +106,7 @@ def merge(
       name: name of the operation.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if `inputs` is empty.
       TypeError: if these are not strings.
       InvalidArgumentError: in the step, if two of them have the same tag.
     """
@@ -123,7 +123,7 @@ def merge(
 def merge_all(
     key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str = "merge"
 ) -> Tensor | None:
-    """Returns one serialized summary of all in a collection of the default graph.
+    """Merges all summaries in a collection of the default graph into one; None if it has none.
 
     Args:
       key: name of the collection.

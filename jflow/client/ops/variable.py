@@ -35,7 +35,7 @@ from jflow.plan.xla import internals
 
 
 class VariableLike(InPlaceOperators, RowUpdates, Uncopyable, Symbolic):
-    """What is used as an array and can be assigned: a variable, or several that are one value."""
+    """Base of variables and of several variables that are one value; usable as an array."""
 
     _instead_of_copy = (
         "it stands for state that a copy would share; copy its value, as in "
@@ -49,7 +49,7 @@ class VariableLike(InPlaceOperators, RowUpdates, Uncopyable, Symbolic):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name."""
+        """The name of the variable."""
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         trainable: bool = True,
         slice_info: SaveSliceInfo | None = None,
     ) -> Variable:
-        """Returns the variable of reads and writes that exist already, as of an imported graph."""
+        """Returns a variable made from existing operations, such as those of an imported graph."""
         variable = cls.__new__(cls)
         variable.trainable = trainable
         variable.constraint = None
@@ -154,7 +154,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     @property
     def operations(self) -> VariableOperations:
-        """The reads and writes of this variable, in a graph or eager."""
+        """The reads and writes of this variable: those of a graph, or eager ones."""
         return self._operations
 
     @property
@@ -164,17 +164,17 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     @property
     def op(self) -> Operation:
-        """The operation that stands for a graph variable."""
+        """The handle op of a graph variable."""
         return self._operations.op
 
     @property
     def graph(self) -> Graph:
-        """The graph of a graph variable."""
+        """The graph that a graph variable belongs to."""
         return self._operations.op.graph
 
     @property
     def name(self) -> str:
-        """The name in the form of a tensor's: "x:0"."""
+        """The variable's name in the form of a tensor name: "x:0"."""
         return f"{self._ref.name}:0"
 
     @property
@@ -194,12 +194,12 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     @property
     def container(self) -> str:
-        """The name of its container, "" for the default one."""
+        """The name of the variable's container; "" for the default one."""
         return self._ref.container
 
     @property
     def device(self) -> str:
-        """The requested device, "" for none; the actual device of an eager variable."""
+        """The requested device, "" if there is none; for an eager variable, its actual device."""
         return str(self._ref.spec)
 
     # Reading ----------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return self._operations.value()
 
     def read_value(self) -> Any:
-        """Reads the value anew; in graph code, after the current control dependencies."""
+        """Reads the value now; in graph code, after the current control dependencies."""
         return self._operations.read("read_value")
 
     def initialized_value(self) -> Tensor:
@@ -276,7 +276,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return self.update(jnp.subtract, self._operations.fitting(read(delta)), name=name)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Sets the value to an array.
+        """Assigns an array to the variable.
 
         Args:
           value: dtype[*shape].
@@ -303,21 +303,21 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return self if written is None else written
 
     def count_up_to(self, limit: int, name: str = "CountUpTo") -> Tensor:
-        """Increments an integer scalar until it reaches a limit; see `jflow.count_up_to`."""
+        """Increments an integer scalar until it reaches `limit`; see `jflow.count_up_to`."""
         return count_up_to(self._operations, limit, name)
 
     # Rows -------------------------------------------------------------------------------------
 
     def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
-        """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
+        """Assigns to slices given by index vectors; see `jflow.scatter_nd_update`."""
         return self._scatter(SLICES["set"], indices, updates, name)
 
     def scatter_nd_add(self, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
-        """Adds to slices that index vectors name; see `jflow.scatter_nd_add`."""
+        """Adds to slices given by index vectors; see `jflow.scatter_nd_add`."""
         return self._scatter(SLICES["add"], indices, updates, name)
 
     def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
-        """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
+        """Subtracts from slices given by index vectors; see `jflow.scatter_nd_sub`."""
         return self._scatter(SLICES["subtract"], indices, updates, name)
 
     def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
@@ -361,7 +361,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
 
 def on_device_of(variable: Any) -> AbstractContextManager[Any]:
-    """Returns a block whose operations run on the device of a variable, whatever blocks are around.
+    """Returns a context manager whose operations run on a variable's device, ignoring outer scopes.
 
     Args:
       variable: a variable, eager or of a graph, or a tensor.
@@ -378,7 +378,7 @@ def read(value: Any) -> Any:
 
 
 def _refuse_tracing(name: str | None) -> None:
-    """Raises ValueError while JAX traces, because it may trace a function any number of times."""
+    """Raises ValueError while JAX traces, since a traced function may run any number of times."""
     if internals.is_tracing():
         which = f"variable {name!r}" if name else "a variable"
         raise ValueError(
@@ -402,7 +402,7 @@ def _check_eager(name: str, validate_shape: bool, caching_device: Any) -> None:
 
 
 def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
-    """The collections that list a variable, each once."""
+    """Returns the collections that a variable is added to, each once."""
     if isinstance(collections, str):
         raise TypeError(f"collections is a list of names, got the text {collections!r}")
     keys = (GraphKeys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
@@ -410,7 +410,7 @@ def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, No
 
 
 def sparse_delta(delta: Any) -> tuple[Any, Any]:
-    """Returns the indices and values of an object that has both, such as a sparse gradient."""
+    """Returns the indices and values of a sparse delta, such as an `IndexedSlices`."""
     if not (hasattr(delta, "indices") and hasattr(delta, "values")):
         raise TypeError(
             "expected indices and updates, or one object with the attributes indices and values, "

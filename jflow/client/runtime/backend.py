@@ -1,4 +1,4 @@
-"""The interface of backends, which sessions and connections run their steps on."""
+"""The interfaces of backends and executables, by which sessions and connections run steps."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ R = TypeVar("R")
 
 
 class Executable(Protocol):
-    """A step that is ready to run, with fed arrays and a deadline."""
+    """A compiled and registered step; each run takes the fed arrays and a deadline."""
 
     @property
     def names(self) -> StepNames:
-        """What traces call its instructions."""
+        """The names of its instructions in traces."""
 
     @property
     def plans(self) -> Sequence[Plan]:
         """The plans, one for each device that takes part."""
 
     def prepare(self, deadline: Deadline) -> None:
-        """Registers the step where it is not registered yet, as the first run would."""
+        """Registers the step if it is not registered yet, as the first run would."""
 
     def run(
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
@@ -52,7 +52,7 @@ class Executable(Protocol):
 
         Args:
           feeds: the fed values.
-          deadline: of the call.
+          deadline: the deadline of the call.
           effect: the attempt, of a step that is to be applied once.
 
         Raises:
@@ -64,7 +64,7 @@ class Executable(Protocol):
     def start(
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
     ) -> Future[list[Array]]:
-        """As `run`, without blocking; cancelling the future cancels the step.
+        """Like `run`, without blocking; cancelling the future cancels the step.
 
         Raises:
           UnimplementedError: if the step calls Python and runs on a cluster.
@@ -74,7 +74,7 @@ class Executable(Protocol):
         """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
-        """The program, if all that a step does is to run it in this process.
+        """Returns the program of a step that only runs one program in this process; None otherwise.
 
         It takes that many fed values in order, returns the fetched ones, and raises TypeError or
         ValueError if it cannot take a value as it is; None if a step does more.
@@ -83,19 +83,19 @@ class Executable(Protocol):
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
-        """As `run`, or as `compute` if `as_jax`; also what each task noted, by `clock.now`."""
+        """Like `run`, or `compute` if `as_jax`; also returns each task's trace records."""
 
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """A future of a step, as `Executable.start` returns it on a cluster."""
+    """The future of a step on a cluster, as `Executable.start` returns it."""
 
     def stop(self) -> None:
-        """Cancels the step, but not the future, which tells how the step has ended."""
+        """Cancels the step but not the future, which completes when the step has ended."""
 
 
 def stop_step(started: Future[list[Array]]) -> None:
-    """Cancels a step that was started; the future ends when the step has ended."""
+    """Cancels a started step; its future completes when the step has ended."""
     if isinstance(started, Stoppable):
         started.stop()
     else:
@@ -110,11 +110,11 @@ class DeviceInfo:
       name: its full name, such as "/job:ps/task:0/device:CPU:0".
       device_type: such as "CPU" or "GPU".
       incarnation: a random number that identifies the life of its process; 0 in this process.
-      transport: what carries messages to its task, "grpc", "unix", "tcp", or "inproc" if that is in
-        this process; to tasks other than that of the session's server, those of that server. ""
-        without a server.
-      memory_limit_bytes: what it can keep; 0 if that is not known. An accelerator's is that of
-        JAX's allocator. CPU devices of one process share what the operating system lets it use.
+      transport: what carries messages to its task: "grpc", "unix", "tcp", or "inproc" in this
+        process. It is the transport of the session's server for tasks other than that server, and
+        "" without a server.
+      memory_limit_bytes: the capacity of its memory; 0 if it is not known. An accelerator's is that
+        of JAX's allocator. CPU devices of one process share what the operating system lets it use.
     """
 
     name: str
@@ -143,30 +143,30 @@ class Backend(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server was connected to and the connection has ended."""
+        """Whether the connection to the server was made and has ended."""
 
     @property
     def owner(self) -> str:
-        """A name that no other session has, for resources that are not shared."""
+        """A name unique to this session, which owns the resources that are not shared."""
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        """Returns all tasks, and the devices of `tasks`; blocks until these have answered.
+        """Returns all tasks, and the devices of `tasks`; blocks until these have responded.
 
         Raises:
-          UnavailableError, DeadlineExceededError: if one of `tasks` does not answer.
+          UnavailableError, DeadlineExceededError: if one of `tasks` does not respond.
         """
 
     def register(self, compiled: CompiledStep) -> Executable:
         """Makes a compiled step ready to run.
 
-        On a cluster it is registered with the master when it first runs.
+        On a cluster, the first run registers it with the master.
         """
 
     def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
-        """The options of a session, completed by those that its server has; connects to it."""
+        """Returns the session's options completed by the server's defaults; connects to it."""
 
     def incarnation(self, deadline: Deadline) -> int:
-        """A random number that identifies the life of the server; 0 in this process."""
+        """Returns a random number that identifies the life of the server; 0 in this process."""
 
     def call_state(
         self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
@@ -176,7 +176,7 @@ class Backend(Protocol):
         Args:
           method: the method.
           args: its arguments without the connect timeout and the deadline.
-          deadline: of the call.
+          deadline: the deadline of the call.
         """
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
@@ -185,7 +185,7 @@ class Backend(Protocol):
         Args:
           name: the name.
           epoch: of a claim that another backend of this program has made; 0 for a new one.
-          deadline: of the call.
+          deadline: the deadline of the call.
 
         Returns:
           The epoch.
@@ -197,13 +197,13 @@ class Backend(Protocol):
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:
-        """Moves state of one device to another device.
+        """Moves state from one device to another.
 
         Args:
           states: what moves together.
           target: the full name of the device that it moves to.
           hold_s: the longest time that steps wait for the move, in seconds.
-          deadline: of the call.
+          deadline: the deadline of the call.
 
         Raises:
           MovedError: if some of it is elsewhere.
@@ -226,7 +226,7 @@ class Backend(Protocol):
             absolute on the machines that have the state.
           items: what to save.
           about: kept in the checkpoint.
-          deadline: of the call.
+          deadline: the deadline of the call.
           is_consistent: whether steps of all sessions are held back until every task has its
             snapshot; else those of this session.
 
@@ -239,16 +239,16 @@ class Backend(Protocol):
         """Restores state from a checkpoint. Raises as `save`."""
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        """The value of a variable in this process, None if there is none; never blocks."""
+        """Returns the value of a variable in this process, None if it has none; never blocks."""
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
-        """The device that a function of these values requests, as it would under `jax.jit`.
+        """Returns the device that a function of these values requests, as it would under `jax.jit`.
 
-        None if it is the first one, or none of this process.
+        Returns None for the first device, and for devices of other processes.
         """
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, the master's own first."""
 
     def close(self) -> None:
-        """Cancels running steps and frees everything."""
+        """Cancels running steps and releases all resources."""

@@ -22,14 +22,14 @@ from jflow.errors import InvalidArgumentError, NotFoundError
 _LOG = logging.getLogger(__name__)
 
 VARIABLE = "JFLOW_CALIBRATION"
-"""Names another file."""
+"""The environment variable with the path of another calibration file."""
 
 MAX_AGE_S = 30 * 86_400.0
-"""How long a calibration is used, in seconds."""
+"""The age up to which a calibration is used, in seconds."""
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where jflow keeps what it can measure again: $XDG_CACHE_HOME/jflow, ~/.cache/jflow."""
+    """Returns the directory of jflow's caches: $XDG_CACHE_HOME/jflow, by default ~/.cache/jflow."""
     base = environ.get("XDG_CACHE_HOME", "")
     # The XDG base directory specification: relative paths are ignored.
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
@@ -37,14 +37,14 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def calibration_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file of the calibration: JFLOW_CALIBRATION, else one in the cache directory."""
+    """Returns the calibration's path: $JFLOW_CALIBRATION, else one in the cache directory."""
     named = environ.get(VARIABLE)
     return Path(named) if named else cache_directory(environ) / "calibration.json"
 
 
 @functools.cache
 def this_machine() -> Machine:
-    """What calibrations are compared with."""
+    """Returns the description of this machine that calibrations are compared with."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Machine(platform.node(), _processor(), cores or 1, version("jax"), version("jaxlib"))
 
@@ -52,7 +52,7 @@ def this_machine() -> Machine:
 def read_calibration(
     path: Path, machine: Machine | None = None, *, now: Callable[[], float] = time.time
 ) -> Calibration:
-    """The calibration in a file.
+    """Reads a calibration from a file.
 
     Args:
       path: the file.
@@ -93,7 +93,7 @@ def read_calibration(
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
-    """Writes a calibration to a file, which is replaced as a whole.
+    """Writes a calibration to a file, replacing it atomically.
 
     Raises:
       OSError: if the file cannot be written.
@@ -102,7 +102,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Replaces a file as a whole and makes its directory. Raises OSError if that fails."""
+    """Replaces a file atomically and makes its directory. Raises OSError if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -115,7 +115,7 @@ def write_text(text: str, path: Path) -> None:
 def current_calibration(
     path: Path | None = None, *, now: Callable[[], float] = time.time
 ) -> Calibration:
-    """The calibration of this machine; the prior, with a warning, if it is of no use.
+    """Returns the calibration of this machine; if it is not usable, warns and returns the prior.
 
     One that is doubtful (`Calibration.doubts`) is used, with a warning too.
 

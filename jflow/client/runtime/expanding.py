@@ -1,4 +1,4 @@
-"""Steps that are fed tensors of unknown rank, compiled for the shapes of each signature."""
+"""Steps that feed tensors of unknown rank, compiled for the shapes of each signature."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
 
 MAX_SIGNATURES = 64
-"""How many signatures of one step stay registered; the one that was used longest ago is dropped."""
+"""The number of signatures of a step that stay registered; the least recently used is dropped."""
 
 FedShapes = tuple[tuple[int, ...], ...]
 """The shapes that are fed for the tensors of unknown rank."""
 
 
 class ExpandingExecutable:
-    """A step with recorded calls. Each signature of fed shapes becomes an executable of its own.
+    """A step with recorded calls, which is compiled for each signature of fed shapes.
 
     Args:
       graph: the graph.
@@ -55,18 +55,18 @@ class ExpandingExecutable:
 
     @property
     def names(self) -> StepNames:
-        """See `Executable.names`; of this thread's last step."""
+        """See `Executable.names`; those of this thread's last step."""
         names: StepNames = self._latest.executable.names
         return names
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """See `Executable.plans`; of this thread's last step."""
+        """See `Executable.plans`; those of this thread's last step."""
         plans: Sequence[Plan] = self._latest.executable.plans
         return plans
 
     def prepare(self, deadline: Deadline) -> None:
-        """See `Executable.prepare`; without the fed values nothing can be prepared."""
+        """Does nothing: what to register depends on the shapes of the fed values."""
 
     def run(
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
@@ -85,7 +85,7 @@ class ExpandingExecutable:
         return self._executable(feeds, deadline).compute(feeds, deadline)
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
-        """See `Executable.single_program`; each signature has a program of its own."""
+        """Returns None: each signature has a program of its own."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
@@ -94,7 +94,7 @@ class ExpandingExecutable:
         return self._executable(feeds, deadline).traced(feeds, deadline, as_jax=as_jax)
 
     def _executable(self, feeds: Sequence[Any], deadline: Deadline) -> Executable:
-        """Returns the step for the shapes of some feeds.
+        """Returns the executable for the shapes of the feeds, compiling it if necessary.
 
         Raises:
           InvalidArgumentError: if a call does not take values of such shapes.
@@ -135,6 +135,6 @@ class ExpandingExecutable:
 
 
 def _logical(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of a value by that of its physical form."""
+    """Returns the logical shape of a value from its physical shape."""
     n_added = len(TensorSpec((), tensor.dtype).physical.shape or ())
     return shape[: len(shape) - n_added]

@@ -1,4 +1,4 @@
-"""The backend of this process: each session has variables of its own."""
+"""The backend of this process, where each session has its own variables."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _VARIABLES = {
     "per_process_gpu_memory_fraction": ("XLA_PYTHON_CLIENT_MEM_FRACTION", None),
     "visible_device_list": ("CUDA_VISIBLE_DEVICES", None),
 }
-"""By the name of an option of GPUs: the variable of the environment that does the same, and the
-value that it then has; None for that of the option."""
+"""By GPU option: the environment variable with the same effect, and the value to set it to (None
+for that of the option)."""
 
 _warned: set[str] = set()
 
 
 def warn_of_process_options(config: ConfigProto, device_types: Collection[str]) -> None:
-    """Warns once of each option that a process with GPUs should have had in its environment.
+    """Warns once about each option that has no effect because JAX has already started.
 
     Args:
       config: the options.
@@ -89,7 +89,7 @@ R = TypeVar("R")
     ignored=("close",),
 )
 class LocalBackend:
-    """Runs steps on the devices of this process; its state is freed with it.
+    """Runs steps on the devices of this process and owns their state, which is freed with it.
 
     Args:
       config: options, of which the number of devices is used; None for the default ones.
@@ -186,13 +186,15 @@ class LocalBackend:
         *,
         is_consistent: bool,  # a local session has all steps to itself
     ) -> SaveReport:
-        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(ClusterState.save, path, packed, False, about, deadline=deadline)
+        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(
+            ClusterState.save, path, item_bytes, False, about, deadline=deadline
+        )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
         return SaveReport.from_bytes(record)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
@@ -225,12 +227,12 @@ class LocalBackend:
         ]
 
     def close(self) -> None:
-        """Frees the state, although other objects may still refer to this backend."""
+        """Frees the state, even if other objects still refer to this backend."""
         self._containers.clear_all()
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:
-    """The function that calls a callback in the thread of the step."""
+    """Returns a function that runs a callback in the thread of the step, after pending effects."""
     if not callback.effects:
         return callback
 

@@ -1,4 +1,4 @@
-"""Steps that are registered again when the state that they use has moved."""
+"""Steps that are registered again when the state that they use has moved to other devices."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from jflow.state.moves import MovedError
 T = TypeVar("T")
 
 PAUSE_S = 0.005
-"""How long a step waits that has only to be run again: the task that holds its state is about to
-notify all others."""
+"""How long to wait before retrying a step whose state is being moved, in seconds."""
 
 MAX_TRIES = 1000
-"""How often one call registers or runs a step again. Each time means that its state has moved."""
+"""How often one call retries a step; each retry means that its state has moved again."""
 
 
 def retry_while_moved(
     act: Callable[[], T], learn: Callable[[MovedError], object], deadline: Deadline
 ) -> T:
-    """The result of `act`, which is called again when state has moved.
+    """Returns the result of `act`, retrying it while it fails because state has moved.
 
     Args:
       act: does nothing if it raises MovedError.
-      learn: gets the error, which says where state is now, before the next attempt.
-      deadline: of the call.
+      learn: called with the error, which has the new place of the state, before each retry.
+      deadline: the deadline of the call.
 
     Raises:
       AbortedError: if it was called `MAX_TRIES` times.
@@ -55,12 +54,12 @@ def retry_while_moved(
 
 
 class MovingExecutable:
-    """A step that uses state; registered and run again if the state had moved and nothing was done.
+    """A step that uses state; if the state has moved before a run, it is registered and run again.
 
     Args:
       register: places, compiles and registers the step.
-      learn: gets the error, which says where state is now, before the step is registered again.
-      deadline: of the call that makes it.
+      learn: called with the error, which has the new place of the state, before registering again.
+      deadline: the deadline of the call that makes it.
 
     Attributes:
       n_runs: how often it was run, for predictions of what a move changes.
@@ -109,7 +108,7 @@ class MovingExecutable:
         )
 
     def single_program(self, n_feeds: int) -> None:
-        """Always None: a step that uses state is never a single program."""
+        """Returns None: a step that uses state is never a single program."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
@@ -122,7 +121,7 @@ class MovingExecutable:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """See `Executable.plans`; as the step is registered now."""
+        """See `Executable.plans`; those of the current registration."""
         return self._executable.plans
 
     @property
@@ -140,7 +139,7 @@ class MovingExecutable:
     def start_once(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
     ) -> tuple[Executable, Future[list[Array]]]:
-        """Starts the step as it is registered now, which may fail with a MovedError."""
+        """Starts the step as registered now; the future may fail with a MovedError."""
 
         def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
             return executable, executable.start(feeds, deadline, effect=effect)
@@ -148,12 +147,12 @@ class MovingExecutable:
         return self._retry_while_moved(start, deadline)
 
     def find(self, stale: Executable, error: MovedError, deadline: Deadline) -> None:
-        """Registers the step again, unless another thread has done it.
+        """Registers the step again after its state has moved, unless another thread has done so.
 
         Args:
-          stale: what failed.
-          error: why.
-          deadline: of the call.
+          stale: the executable that failed.
+          error: its error.
+          deadline: the deadline of the call.
         """
         if not error.moved:
             deadline.check("waiting for state that moves")
@@ -180,7 +179,7 @@ class MovingExecutable:
 
 
 class _MovingFuture(Future[list[Array]]):
-    """The future values of a step that is started again if its state has moved."""
+    """The future of a step, which starts the step again if its state has moved."""
 
     def __init__(
         self,
@@ -203,7 +202,7 @@ class _MovingFuture(Future[list[Array]]):
         return self.cancelled()
 
     def stop(self) -> None:
-        """Cancels the step; the future ends when the step has ended."""
+        """Cancels the step; the future completes when the step has ended."""
         self._is_wanted = False
         inner = self._inner
         if inner is not None:
@@ -223,7 +222,7 @@ class _MovingFuture(Future[list[Array]]):
             return
         error = inner.exception()
         if isinstance(error, MovedError):
-            # Not on this thread, which may be the one that receives answers.
+            # Not on this thread, which may be the one that receives replies.
             again = (executable, error)
             threading.Thread(target=self._again, args=again, name="jflow move", daemon=True).start()
         elif error is not None:

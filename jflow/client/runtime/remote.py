@@ -1,4 +1,4 @@
-"""The backend of a cluster, reached through the server that the session was opened on."""
+"""The backend of a cluster, which is reached through one server of it, the master."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from jflow.state.watch import SessionWait
 
 
 class Isolation:
-    """Renames the containers of what a session sends to a cluster.
+    """Gives a session its private containers: renames those in its plans and saved items.
 
     Args:
       owner: the name of the session.
@@ -53,11 +53,11 @@ class Isolation:
         self._owner = owner
 
     def step(self, compiled: CompiledStep) -> CompiledStep:
-        """A step whose plans use state of the session only."""
+        """Returns the step with the containers of its plans renamed to the session's own."""
         return replace(compiled, plans=tuple(map(self._plan, compiled.plans)))
 
     def items(self, items: StateItems) -> StateItems:
-        """What is saved or restored, under the same keys."""
+        """Returns the items to save or restore with renamed containers and the same keys."""
         return StateItems(
             tuple(
                 structs.replace(item, container=self._own(item.container, item.device))
@@ -79,14 +79,14 @@ class Isolation:
         )
 
     def _own(self, container: str, device: str) -> str:
-        """The private container; the job of a task is another name of its default container."""
+        """Returns the private container's name; "" and the task's job name are one container."""
         job = Device.parse(device).task.job
         return private_container("" if container == job else container, self._owner)
 
 
 _RECONNECT_TIMEOUT_S = 2.0
 _MAX_RESTARTS = 10
-"""How many restarts are outlived while one step is registered."""
+"""The number of restarts that the registration of one step survives."""
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -142,12 +142,12 @@ class RemoteBackend:
         for record in all_devices:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in all_devices}
-        every = tuple(_seen_tasks(info, self._filters))
+        every = tuple(_visible_tasks(info, self._filters))
         memory = {d.device: d.memory_limit_bytes for d in all_devices if d.memory_limit_bytes}
         return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
     def _wiring(self, info: ServerInfo) -> Wiring:
-        """How tasks reach each other: those with one host in their addresses are near."""
+        """Returns how tasks reach each other; those with equal hosts in addresses are near."""
         cluster = info.cluster
         addresses = {task: cluster.task_address(task.job, task.index) for task in cluster.tasks()}
         hosts = {task: split_address(address)[0] for task, address in addresses.items()}
@@ -161,9 +161,9 @@ class RemoteBackend:
         """Registers a step with the master and returns its handle."""
         tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
         while True:
-            known = self.restarts.known(tasks)
+            restarted_tasks = self.restarts.known(tasks)
             try:
-                handle = step.offer(client, self._connect_timeout, deadline, known)
+                handle = step.offer(client, self._connect_timeout, deadline, restarted_tasks)
                 break
             except RestartedError as error:
                 self.outlive(error, is_rolled_back=True)
@@ -180,7 +180,7 @@ class RemoteBackend:
         return handle
 
     def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+        """Makes steps register again on a task that has restarted. Raises as `Restarts.go_on`."""
         if self.restarts.are_outlived and error.task is not None:
             task = Task.parse(error.task)
             self._devices.pop(task, None)
@@ -223,19 +223,19 @@ class RemoteBackend:
         *,
         is_consistent: bool,
     ) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
+        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(
-            ClusterState.save, path, packed, is_consistent, about, deadline=deadline
+            ClusterState.save, path, item_bytes, is_consistent, about, deadline=deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
-        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
+        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
         return SaveReport.from_bytes(record)
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
-        """The path of a checkpoint, as the tasks that have the state are given it."""
+        """Returns the checkpoint's path as the tasks with the state have to be given it."""
         tasks = list(by_task(items.items))
         groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
         return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
@@ -252,8 +252,8 @@ class RemoteBackend:
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connection(deadline)
         own = client.info.task
-        seen = _seen_tasks(client.info, self._filters)
-        tasks = sorted(seen, key=lambda task: (task != own, task))
+        visible_tasks = _visible_tasks(client.info, self._filters)
+        tasks = sorted(visible_tasks, key=lambda task: (task != own, task))
         groups = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
         return [
             DeviceInfo(
@@ -320,7 +320,7 @@ class RemoteBackend:
         self._isolation = Isolation(self.owner) if config.isolate_session_state else None
 
     def _describe_wait(self, one: SessionWait) -> str:
-        """What a step waits for, by the names of its graph."""
+        """Describes what a step waits for, by the names of its graph."""
         step = self._steps.get(one.handle)
         names = NO_NAMES if step is None else step.names
         edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)
@@ -336,9 +336,9 @@ class RemoteBackend:
         lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         task = lost.info.task
-        meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
+        expected_server = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
-            client = _connect_twice(meant, timeout, deadline)
+            client = _connect_twice(expected_server, timeout, deadline)
         except RestartedError as error:
             if not self.restarts.are_outlived:
                 raise RestartedError(
@@ -347,7 +347,7 @@ class RemoteBackend:
                     task=str(task),
                 ) from None
             self.outlive(error, is_rolled_back=True)
-            client = _connect_twice(replace(meant, incarnation=0), timeout, deadline)
+            client = _connect_twice(replace(expected_server, incarnation=0), timeout, deadline)
         except OpError as error:
             error.with_context(task=str(task))
             raise
@@ -358,7 +358,7 @@ class RemoteBackend:
     def _devices_of(
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
-        """The devices of each task; queries those that are unknown, all at once."""
+        """Returns the devices of each task; queries those it does not know in one call."""
         client = self.connection(deadline)
         self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
@@ -366,25 +366,27 @@ class RemoteBackend:
             groups = client.call(
                 MasterSession.list_devices, unknown, self._connect_timeout, False, deadline
             )
-            seen = [record for record in groups if self._filters.see(record.device)]
+            visible_records = [record for record in groups if self._filters.see(record.device)]
             for task in unknown:
-                self._devices[task] = [record for record in seen if record.device.task == task]
+                self._devices[task] = [
+                    record for record in visible_records if record.device.task == task
+                ]
         return [self._devices[task] for task in tasks]
 
 
 def _completed_options(config: ConfigProto, info: ServerInfo) -> ConfigProto:
-    """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
-    packed = info.session_defaults
-    return SessionDefaults.from_bytes(packed).fill(config) if packed else config
+    """Fills unset options from the server's defaults. Raises InvalidArgumentError if invalid."""
+    default_bytes = info.session_defaults
+    return SessionDefaults.from_bytes(default_bytes).fill(config) if default_bytes else config
 
 
-def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
-    """The tasks that the filters leave, and that of the server."""
+def _visible_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
+    """Returns the tasks that the filters leave, and always the server's own."""
     return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
 
 
 def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
-    """Connects, and once more if the network that had failed fails again in the handshake.
+    """Connects; retries once if the connection fails during the handshake.
 
     Raises as `connect`.
     """
@@ -400,12 +402,12 @@ def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterC
 def reset_containers(
     target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
 ) -> None:
-    """Frees containers on the tasks that the filters leave; closes all sessions of one server."""
+    """Frees containers on the tasks that the filters leave; closes all sessions of the server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
     filters = DeviceFilters(config.device_filters)
     client = connect(target, connect_timeout, deadline)
     try:
-        tasks = _seen_tasks(client.info, filters) if filters.texts else []
+        tasks = _visible_tasks(client.info, filters) if filters.texts else []
         client.call(MasterSession.reset, containers, connect_timeout, deadline, tasks)
     finally:
         client.close()

@@ -46,7 +46,7 @@ class Numbering:
         self._open: dict[int, None] = {}
 
     def first_attempt(self) -> Effect:
-        """The first attempt of a step. After its last attempt `end_step` has to be called."""
+        """Returns the first attempt of a new step; `end_step` must follow its last attempt."""
         with self._lock:
             sequence = self._n_begun
             self._n_begun += 1
@@ -55,13 +55,13 @@ class Numbering:
         return Effect(self._client, 0, sequence, acknowledged=acknowledged, is_saved=False)
 
     def end_step(self, sequence: int) -> None:
-        """All attempts of a step have ended."""
+        """Notes that all attempts of a step have ended, so that its number can be acknowledged."""
         with self._lock:
             del self._open[sequence]
 
 
 _STALE = (None, 0)
-"""What stands before a registration that is not used any more."""
+"""Put in front of a registration that must not be used again."""
 _MAX_OFFERS = 3
 _MAX_REPEATS = 100
 _REPEATED_WITHIN_S = 2.0
@@ -69,7 +69,7 @@ _PAUSE_S = 0.01
 
 
 class StepRegistry(Protocol):
-    """What steps need of the backend of a cluster.
+    """What a step needs of the backend of a cluster.
 
     Attributes:
       numbering: the numbers of steps that are repeated.
@@ -80,17 +80,17 @@ class StepRegistry(Protocol):
     restarts: Restarts
 
     def connection(self, deadline: Deadline) -> MasterClient:
-        """The connection to the master; connects, or reconnects, if necessary."""
+        """Returns the connection to the master; connects, or reconnects, if necessary."""
 
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
 
     def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+        """Makes steps register again on a task that has restarted. Raises as `Restarts.go_on`."""
 
 
 def _release(registrations: list[tuple[MasterClient | None, int]]) -> None:
-    """Releases a step that can no longer run."""
+    """Releases the registrations of a step with their masters."""
     for client, handle in registrations:
         if client is not None:
             client.release(handle)
@@ -142,7 +142,7 @@ class RemoteExecutable:
     def _run_numbered(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect
     ) -> list[Array]:
-        """Runs a step that is applied once, again if the connection was lost with its answer."""
+        """Runs a step that is applied once; retries if the connection is lost before the reply."""
         client, handle = self._register(deadline)
         while True:
             try:
@@ -162,11 +162,10 @@ class RemoteExecutable:
     def _register_again(
         self, lost: UnavailableError, deadline: Deadline
     ) -> tuple[MasterClient, int]:
-        """Registers the step over a new connection, which may be lost, too, before that is done.
+        """Registers the step over a new connection, retrying for a while if that is lost, too.
 
         Raises:
-          UnavailableError: the one given, if that fails. It is not known whether the step was
-            applied, which is for the caller to find out.
+          UnavailableError: `lost`, if that fails. Then it is unknown whether the step was applied.
         """
         limit = Deadline(_REPEATED_WITHIN_S)
         while True:
@@ -201,7 +200,7 @@ class RemoteExecutable:
         return [internals.to_device(value) for value in values]
 
     def single_program(self, n_feeds: int) -> None:
-        """Always None: the programs are in other processes."""
+        """Returns None: the programs are in other processes."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
@@ -217,12 +216,12 @@ class RemoteExecutable:
         return [internals.to_device(value) for value in values] if as_jax else values, records
 
     def forget(self, task: Task) -> None:
-        """Has the step registered again before it next runs, if it uses a task."""
+        """Makes the next run register the step again, if the step uses `task`."""
         if any(plan.device.task == task for plan in self.plans):
             self._registrations.insert(0, _STALE)
 
     def _outlive(self, error: RestartedError, used: tuple[MasterClient, int]) -> None:
-        """Returns if the step can be run again, over another registration than was used."""
+        """Returns if the step can be run again after a restart; raises the error otherwise."""
         if self._registrations[:1] == [used]:
             self._backend.outlive(error, is_rolled_back=error.is_rolled_back)
         elif not error.is_rolled_back:
@@ -235,7 +234,7 @@ class RemoteExecutable:
         deadline: Deadline,
         restarted: Sequence[Task],
     ) -> int:
-        """Registers the plans; sends only the artifacts that the cluster does not have."""
+        """Registers the plans with the master; sends only the artifacts that the cluster lacks."""
         sent: dict[str, Array] = {}
         for _ in range(_MAX_OFFERS):
             registered = client.register(
@@ -249,17 +248,17 @@ class RemoteExecutable:
         )
 
     def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
-        """The current connection and the handle of the step on it."""
+        """Returns the current connection and the step's handle on it; registers if necessary."""
         client = self._backend.connection(deadline)
         # Replaced as a whole and never emptied, so it can be read without the lock.
         if self._registrations and (current := self._registrations[0])[0] is client:
             return client, current[1]
         with deadline.holding(self._lock, "waiting for the step to be registered"):
-            former = [*self._registrations]
-            if former and former[0][0] is client:
-                return client, former[0][1]
+            former_registrations = [*self._registrations]
+            if former_registrations and former_registrations[0][0] is client:
+                return client, former_registrations[0][1]
             handle = self._backend.offer(self, client, deadline)
             self._registrations[:] = [(client, handle)]
             # Only now: the new plans keep what is the session's alone.
-            _release([one for one in former if one[0] is client])
+            _release([one for one in former_registrations if one[0] is client])
             return client, handle

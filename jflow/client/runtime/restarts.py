@@ -1,4 +1,4 @@
-"""`Restarts`: how a connection goes on when tasks of its cluster have restarted."""
+"""`Restarts`: lets a connection continue after tasks of its cluster have restarted."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _N_NAMES = 5
 
 
 class Restarts:
-    """What state a connection uses on each task, to know what a restart has lost.
+    """The state that a connection uses on each task, to tell what a restart has lost.
 
     A task that restarts has lost its state. If a connection used some of it there, one call fails
-    and names it; any other call registers its step on the new life of the task. A session fails for
-    ever, because its graph cannot know which of its variables are initialized.
+    and names it; any other call registers its step on the new life of the task. A session fails
+    permanently, because its graph cannot know which of its variables are initialized.
 
     Thread-safe.
 
     Attributes:
-      are_outlived: whether this is of a connection that goes on.
+      are_outlived: whether it belongs to a connection, which continues after restarts.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Restarts:
         self._lock = threading.Lock()
 
     def uses(self, plans: Iterable[Plan], server: Task) -> None:
-        """Notes the state that plans use.
+        """Records the state that the plans use.
 
         Args:
           plans: the plans.
@@ -45,32 +45,34 @@ class Restarts:
                     self._used.setdefault(task, {})[state.name] = None
 
     def known(self, tasks: Collection[Task]) -> list[Task]:
-        """Those of the tasks of whose restart the server has to be notified, each once."""
+        """Returns those of the tasks whose restart the server must be told of, each only once."""
         with self._lock:
-            lost = sorted(self._known.intersection(tasks))
-            self._known.difference_update(lost)
-            return lost
+            restarted_tasks = sorted(self._known.intersection(tasks))
+            self._known.difference_update(restarted_tasks)
+            return restarted_tasks
 
     def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Returns if the failed call can be made again, on the restarted task.
+        """Returns if the failed call can be retried on the restarted task; raises otherwise.
 
         Args:
-          error: why it failed.
+          error: the error of the failed call.
           is_rolled_back: whether it is certain that the call has done nothing.
 
         Raises:
-          RestartedError: if not. The next call goes on, if this is of a connection.
+          RestartedError: if it cannot. The next call of a connection can succeed.
         """
         if not self.are_outlived or error.task is None:
             raise error
         task = Task.parse(error.task)
         with self._lock:
             self._known.add(task)
-            lost = [*self._used.pop(task, {})]
-        if is_rolled_back and not lost:
+            lost_state = [*self._used.pop(task, {})]
+        if is_rolled_back and not lost_state:
             return
         what = error.message.partition(";")[0]
-        raise RestartedError(f"{what}; {_advice(lost)}", op=error.op, task=error.task) from None
+        raise RestartedError(
+            f"{what}; {_advice(lost_state)}", op=error.op, task=error.task
+        ) from None
 
 
 def _advice(lost: Collection[str]) -> str:

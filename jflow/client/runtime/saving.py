@@ -1,4 +1,4 @@
-"""Saves and restores the state of a graph, wherever it has moved."""
+"""Saves and restores the state of a graph on whichever devices it is now."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from jflow.state.saves import StateItem, StateItems, StateSlice
 
 @dataclass(frozen=True)
 class StateToSave:
-    """A variable or resource, and its key in a checkpoint.
+    """A variable or resource with its key in a checkpoint.
 
     Attributes:
       key: the key.
       ref: the variable or resource.
-      part: which part of the tensor of that key a variable is; None for all of it.
+      part: the slice of the tensor under this key that a variable holds; None for all of it.
       reshapes: whether a variable takes a tensor of another shape with as many elements.
     """
 
@@ -59,7 +59,7 @@ def save_state(
       states: what to save.
       backend, placer: as for `register_step`.
       prefix, about, is_consistent: as for `Backend.save`.
-      deadline: of the call.
+      deadline: the deadline of the call.
     """
 
     def save(items: StateItems) -> SaveReport:
@@ -149,10 +149,10 @@ _REMOTE = "://"
 
 
 def path_on_tasks(path: str, file_systems: Mapping[Task, str]) -> str:
-    """The path that a cluster is given for a path of this process.
+    """Converts a path of this process to the path that the tasks of a cluster are given.
 
-    A relative path is one of the working directory of this process, which only tasks that see the
-    same files can reach. An absolute path, or a URL, is one of each task.
+    A relative path refers to the working directory of this process, which only tasks that see the
+    same files can reach. An absolute path or a URL is resolved by each task.
 
     Args:
       path: the path.

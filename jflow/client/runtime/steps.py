@@ -36,16 +36,16 @@ from jflow.compiler.placement import (
 from jflow.errors import OpError
 
 HOLD_S = 4.0
-"""The longest time that steps wait for a move, in seconds; the steps that use the state have half
-of it to end. State has more time by its size."""
+"""The longest time that a move holds steps, in seconds; running steps that use the state have half
+of it to end. Large state gets more time, by `LEAST_BANDWIDTH`."""
 
 LEAST_BANDWIDTH = 50e6
-"""Bytes a second that a move of large state has time for."""
+"""The transfer rate that the time limit of a move assumes, in bytes per second."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What `Session.replace` has moved.
+    """The result of `Session.replace`: the state that moved, and the predicted times.
 
     Attributes:
       moved: the state that has moved, by colocated groups, with its device before and after. Empty
@@ -70,21 +70,21 @@ class Replacement:
 
 
 def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
-    """What places the steps of a session or connection.
+    """Returns the placer of a session or connection.
 
     Args:
       config: its options.
       strategy: in place of the one that the options name.
 
     Raises:
-      InvalidArgumentError, TypeError: if there is no strategy as the options name.
+      InvalidArgumentError, TypeError: if the options name an unknown strategy.
     """
-    chosen = named_strategy(config.placement) if strategy is None else strategy
-    return Placer(config.allow_soft_placement, config.log_device_placement, chosen)
+    chosen_strategy = named_strategy(config.placement) if strategy is None else strategy
+    return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
 
 
 def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
-    """The strategy that a user asks for, with the costs that were measured on this machine.
+    """Returns the strategy that a user requests, with the costs measured on this machine.
 
     Raises:
       InvalidArgumentError, TypeError: as `strategy_of`.
@@ -96,21 +96,21 @@ def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
 def place_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> dict[Operation, Device]:
-    """Returns a device for each operation that a step needs.
+    """Returns the device of each operation that a step needs.
 
     Raises:
       InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
         operations request different devices.
-      UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
+      UnavailableError, DeadlineExceededError: if a task that the step needs does not respond.
     """
-    placement, _ = _placed(graph, request, backend, placer, deadline)
+    placement, _ = _place(graph, request, backend, placer, deadline)
     return dict(placement)
 
 
 def explain_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> Explanation:
-    """Why each operation of a step goes where it goes. Raises as `place_step` and `explain`."""
+    """Explains the device of each operation of a step. Raises as `place_step` and `explain`."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
@@ -133,15 +133,15 @@ def register_step(
 ) -> Executable:
     """Compiles and registers a step.
 
-    The deadline does not interrupt compiling. The caller keeps the step first and checks the
-    deadline then, so that the next call need not compile it again.
+    The deadline does not interrupt compilation. The caller caches the step before it checks the
+    deadline, so that the next call need not compile it again.
 
     Args:
       graph: the graph of the request.
       request: what the step computes.
       backend: where it runs.
       placer: places it.
-      deadline: of the call.
+      deadline: the deadline of the call.
       registering: held by the caller; a step that is fed tensors of unknown rank is compiled when
         it runs, and holds it then.
 
@@ -157,7 +157,7 @@ def register_step(
         return ExpandingExecutable(graph, request, expand, registering)
 
     def register(deadline: Deadline) -> Executable:
-        placement, inventory = _placed(graph, request, backend, placer, deadline)
+        placement, inventory = _place(graph, request, backend, placer, deadline)
         compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
         return backend.register(compiled)
 
@@ -184,15 +184,15 @@ def replace_state(
       steps: the steps, and how often each of them ran.
       strategy: chooses where state goes.
       min_gain, n_steps: when it moves.
-      deadline: of the call.
+      deadline: the deadline of the call.
     """
-    known = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
+    pruned_steps = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
 
     def move() -> Replacement:
         tasks = backend.inventory((), deadline).tasks
         relocator = Relocator(
             graph,
-            known,
+            pruned_steps,
             placer,
             backend.inventory(tasks, deadline),
             backend.owner,
@@ -217,10 +217,10 @@ def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
     return gain > min_gain * plan.before and gain * n_steps > plan.cost
 
 
-def _placed(
+def _place(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
-    """The placement of a step, and the devices of the tasks that it needs; queries no others."""
+    """Returns a step's placement and its tasks' devices; queries only the tasks that it needs."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)

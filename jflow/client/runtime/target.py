@@ -19,7 +19,7 @@ _SCHEME = "grpc://"
 
 
 def open_backend(target: str, config: ConfigProto) -> Backend:
-    """Returns the backend of a target that `checked_target` has accepted, not connected yet."""
+    """Returns an unconnected backend for a target that `checked_target` has accepted."""
     if not target:
         return LocalBackend(config)
     from jflow.client.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
@@ -52,7 +52,7 @@ def checked_target(target: Any) -> str:
 
 
 def checked_config(config: Any) -> ConfigProto:
-    """A copy of the options; the defaults for None.
+    """Returns a copy of the options; the default options for None.
 
     Raises:
       TypeError: if it is anything else, or what was put into its lists has the wrong type.

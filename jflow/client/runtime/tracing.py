@@ -1,4 +1,4 @@
-"""Traces of steps: those that a session asks for, and those of a `trace_steps` block."""
+"""Traces of steps, requested by `RunOptions` or by a `trace_steps` context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jflow.plan.trace.step_stats import StepStats
 
 
 class RunMetadata:
-    """What is known of a step after it has run; `Session.run` fills it as its options ask.
+    """Metadata of a step that has run: `Session.run` fills in what its `RunOptions` request.
 
     Attributes:
       partition_plans: by task the text of the plans that it ran, if they were asked for.
@@ -45,7 +45,7 @@ class RunMetadata:
         return self.step_stats.trace
 
     def fill(self, traced_step: TracedStep | None, partition_plans: dict[str, str]) -> None:
-        """Replaces what was recorded of an earlier step.
+        """Replaces the metadata of an earlier step.
 
         Args:
           traced_step: what its trace is made of, at first use; None for no trace.
@@ -67,7 +67,7 @@ class RunMetadata:
 
 
 class TracedStep(NamedTuple):
-    """What was recorded of a step: see `measured`."""
+    """The records of a traced step, which are the arguments of `measured`."""
 
     records: Sequence[TaskRecord]
     names: StepNames
@@ -75,7 +75,7 @@ class TracedStep(NamedTuple):
     finish: float
 
     def trace(self) -> Trace:
-        """The trace of the step."""
+        """Returns the trace of the step."""
         return measured(*self)
 
 
@@ -103,7 +103,7 @@ def run_with_metadata(
     options: RunOptions | None,
     metadata: RunMetadata | None,
 ) -> list[Any]:
-    """Runs a step; records what its options and the current `trace_steps` block ask for.
+    """Runs a step; records what its options and the current `trace_steps` context request.
 
     Args:
       executable, feeds, deadline: as for `Executable.run`.
@@ -126,7 +126,7 @@ def run_with_metadata(
 
 
 def plans_text(executable: Executable) -> dict[str, str]:
-    """The texts of a step's plans, by task."""
+    """Returns the text of a step's plans, by task."""
     by_device: dict[str, list[str]] = {}
     for plan in executable.plans:
         by_device.setdefault(str(plan.device.task), []).append(plan.text())
@@ -134,10 +134,10 @@ def plans_text(executable: Executable) -> dict[str, str]:
 
 
 class _Blocks:
-    """The open `trace_steps` blocks of all threads; whether there are any is read without a lock.
+    """The open `trace_steps` contexts of all threads; `n_open` is read without a lock.
 
     Attributes:
-      n_open: how many blocks are open on all threads.
+      n_open: the number of open contexts on all threads.
     """
 
     def __init__(self) -> None:
@@ -147,12 +147,12 @@ class _Blocks:
 
     @property
     def current(self) -> list[Trace] | None:
-        """The traces of this thread's innermost block; None outside of blocks."""
+        """The traces of this thread's innermost context; None outside of all."""
         return self._stack.top
 
     @contextmanager
     def block(self) -> Iterator[list[Trace]]:
-        """A block on this thread."""
+        """Opens a context on this thread."""
         with self._lock:
             self.n_open += 1
         try:
@@ -168,11 +168,11 @@ BLOCKS = _Blocks()
 
 @contextmanager
 def trace_steps() -> Iterator[list[Trace]]:
-    """A block that traces each step that this thread runs in it: functions and sessions.
+    """A context manager that traces each step that this thread runs, of functions and sessions.
 
-    It gives a list that gets a `jflow.plan.trace.Trace` for each step, in the order in which they
-    end. A traced step waits for the results of each program before it starts the next one of a
-    plan, so that it knows when they were computed.
+    It yields a list, to which a `jflow.plan.trace.Trace` is appended for each step when it ends. A
+    traced step waits for the results of each program before it starts the next one of a plan, so
+    that it knows when they were computed.
     """
     with BLOCKS.block() as traces:
         yield traces

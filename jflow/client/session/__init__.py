@@ -1,4 +1,4 @@
-"""Sessions: run graphs in this process or on a cluster."""
+"""Sessions, which run graphs in this process or on a cluster."""
 
 from jflow.client.session.cancellable import CancellableSteps as CancellableSteps
 from jflow.client.session.session import Session as Session

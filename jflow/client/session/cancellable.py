@@ -1,4 +1,4 @@
-"""`CancellableSteps`: steps of a thread that another thread can cancel."""
+"""`CancellableSteps`: runs a thread's steps so that another thread can cancel them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jflow.errors import CancelledError
 
 
 class CancellableSteps:
-    """Runs the steps of one thread, one after the other, until another thread cancels them."""
+    """Runs the steps of one thread in sequence, until another thread cancels them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class CancellableSteps:
         return f"<jflow.client.session.CancellableSteps {state}>"
 
     def run(self, session: Session, fetches: Any) -> Any:
-        """As `Session.run`.
+        """Like `Session.run`, but can be cancelled.
 
         Raises:
           CancelledError: if it is cancelled; the step then may have been applied in part.
@@ -37,7 +37,7 @@ class CancellableSteps:
         return session._run_by(self._run, fetches)
 
     def cancel(self, patience_s: float) -> None:
-        """Refuses further steps, and cancels the running one if it does not end in time.
+        """Refuses further steps, and cancels the running one if it has not ended in `patience_s`.
 
         Args:
           patience_s: how long the running step may take to end, in seconds.

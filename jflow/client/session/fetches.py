@@ -1,4 +1,4 @@
-"""Fetches and feeds: conversion between the user's structures and the values of a step."""
+"""Converts the user's fetch structures and feeds to the values of a step, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Build = Callable[[Iterator[Any]], Any]
 
 
 def flatten(structure: Any, leaves: list[Any]) -> Build:
-    """Flattens a structure: appends its leaves to a list, in order.
+    """Flattens a fetch structure: appends its leaves to a list, in order.
 
     Containers are lists, tuples, dicts and their subclasses, named tuples, other mutable mappings,
     dataclasses, attrs classes and registered JAX pytrees. Anything else is a leaf.
@@ -62,7 +62,7 @@ def _sequence(make: Callable[[list[Any]], Any], items: Iterable[Any], leaves: li
 
 
 def _list(items: list[Any], leaves: list[Any]) -> Build:
-    """Flattens a subclass of list, which is copied: it may have attributes and any constructor."""
+    """Flattens a subclass of list; it is rebuilt as a copy, since its constructor is unknown."""
     builds = [flatten(item, leaves) for item in items]
     original = copy.copy(items)
 
@@ -104,7 +104,7 @@ def _object(structure: Any, leaves: list[Any]) -> Build:
 
 
 def _fields(structure: Any) -> list[tuple[str, str]] | None:
-    """The fields of a dataclass or attrs class, each with its name in the constructor."""
+    """Returns the fields of a dataclass or attrs object, each with its constructor's parameter."""
     if isinstance(structure, type):
         return None
     if dataclasses.is_dataclass(structure):
@@ -120,7 +120,7 @@ def _fields(structure: Any) -> list[tuple[str, str]] | None:
 
 
 class Fetches:
-    """A flattened fetch structure.
+    """A flattened fetch structure, which is filled with the values of each step.
 
     Args:
       build: rebuilds the structure from values for the leaves.
@@ -141,15 +141,15 @@ class Fetches:
         self._is_one_tensor = build is next and self._is_plain and bool(self.tensors)
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
-        """The structure filled with values of physical form; scalars become NumPy scalars."""
-        filled = [
+        """Rebuilds the structure from physical values; scalars become NumPy scalars."""
+        leaf_values = [
             from_physical(values[x], x.dtype) if isinstance(x, Tensor) else None
             for x in self._leaves
         ]
-        return self._build(iter(filled))
+        return self._build(iter(leaf_values))
 
     def fill_fetched(self, values: Sequence[Array]) -> Any:
-        """As `fill`, for one value for each of `tensors`."""
+        """Like `fill`, from a sequence with one value for each of `tensors`."""
         if self._is_one_tensor:
             return values[0][()]
         if self._is_plain:
@@ -162,7 +162,7 @@ _FLAT = frozenset({list, tuple})
 
 
 def key_of(fetches: Any, feed_dict: Mapping[Any, Any] | None) -> Any:
-    """What identifies a step by its fetches and the keys of its feeds, to find it again quickly.
+    """Returns a cache key of the step with these fetches and feed keys; None if it has none.
 
     Returns:
       A key; None if the structure is not a tensor or operation, or a list or tuple of them.
@@ -180,7 +180,7 @@ _REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
 class FeedSlot:
-    """Converts values fed for one tensor, with a fast path for those that need no conversion."""
+    """Converts the values fed for one tensor; those that need no conversion take a fast path."""
 
     __slots__ = ("_dtype", "_limit", "_quick", "_shape", "_tensor")
 
@@ -194,7 +194,7 @@ class FeedSlot:
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def physical(self, value: Any) -> Array:
-        """Returns the physical form of a value. Raises the errors of `parse_feeds`."""
+        """Returns the physical form of a value. Raises as `parse_feeds`."""
         is_quick = type(value) in self._quick and value.dtype == self._dtype
         if is_quick and self._shape in (None, value.shape):
             return np.asarray(value)

@@ -81,7 +81,7 @@ class Session(Closing):
 
     @property
     def target(self) -> str:
-        """The address of its server as given, "" for this process."""
+        """The address of the server as given; "" for this process."""
         return self._target
 
     @handled
@@ -92,7 +92,7 @@ class Session(Closing):
         options: RunOptions | None = None,
         run_metadata: RunMetadata | None = None,
     ) -> Any:
-        """Runs one step: each operation that the fetches need, at most once.
+        """Runs one step, in which each operation that the fetches need runs at most once.
 
         Args:
           fetches: tensors, variables, operations or their names, in any structure of lists,
@@ -126,16 +126,16 @@ class Session(Closing):
                 run = partial(run_with_metadata, options=options, metadata=run_metadata)
             key = key_of(fetches, feed_dict)
             if key is not None:
-                known = self._steps.find(key)
-                if known is not None:
-                    return known.run(feed_dict or {}, deadline, run)
+                known_step = self._steps.find(key)
+                if known_step is not None:
+                    return known_step.run(feed_dict or {}, deadline, run)
             return self._steps.run(key, fetches, feed_dict, deadline, run)
         except Exception as error:
             hide_frames(error)
             raise
 
     def _run_by(self, run: RunExecutable, fetches: Any) -> Any:
-        """As the public `run`, but the function runs the executable."""
+        """Like the public `run`, but `run` runs the executable."""
         self._check_open()
         return self._steps.run(None, fetches, None, self._settings.deadline(), run)
 
@@ -145,7 +145,7 @@ class Session(Closing):
         feed_list: Sequence[Any] | None = None,
         accept_options: bool = False,
     ) -> Callable[..., Any]:
-        """Returns a function that runs `fetches` and takes the values to feed.
+        """Returns a function that takes the values to feed and runs `fetches`.
 
         Args:
           fetches: as for `run`.
@@ -192,7 +192,7 @@ class Session(Closing):
         return place_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
-        """Why each operation that a step needs would run where it would.
+        """Explains the device of each operation that a step needs, without running it.
 
         Printed, it is a table with the predicted time of the step and a lower bound; `reasons` and
         `to_json()` have the same as data, and `jflow.inspect` draws it.
@@ -232,24 +232,24 @@ class Session(Closing):
           strategy: as `ConfigProto.placement`.
           fetches: as for `run`, to place this one step instead; it need not have run.
           feed_list: the tensors that this step would be fed.
-          min_gain: the least part of the predicted time of a step that has to be saved; None to
-            move whatever the strategy puts elsewhere.
-          n_steps: how many steps are expected; what they save has to be more than the moves take.
+          min_gain: the least fraction of a step's predicted time that a move has to save; None to
+            move whatever the strategy places elsewhere.
+          n_steps: the expected number of steps; they have to save more time than the moves take.
 
         Returns:
           What has moved, and the predictions.
 
         Raises:
-          InvalidArgumentError: if there is no such strategy, or its answer breaks a constraint.
+          InvalidArgumentError: if there is no such strategy, or its placement breaks a constraint.
           AlreadyExistsError: if there is other state of that name on the device to move to.
           DeadlineExceededError: if steps that use the state do not end in time, such as those that
             wait for a queue and also write variables; nothing of it has moved then.
           AbortedError: if another session moves it at the same time, or resets its container.
-          UnavailableError: if a task of the cluster does not answer.
+          UnavailableError: if a task of the cluster does not respond.
         """
         if min_gain is not None and not min_gain >= 0:
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
-        chosen = named_strategy(strategy)
+        chosen_strategy = named_strategy(strategy)
         deadline = self._settings.complete()
         steps = self._steps.n_runs()
         if fetches is not None:
@@ -263,7 +263,7 @@ class Session(Closing):
             steps,
             self._backend,
             self._settings.placer,
-            chosen,
+            chosen_strategy,
             min_gain=min_gain,
             n_steps=n_steps,
             deadline=deadline,
@@ -277,10 +277,10 @@ class Session(Closing):
         is_consistent: bool = False,
         about: Mapping[str, str] | None = None,
     ) -> SaveReport:
-        """Saves variables and resources as a checkpoint; `train.Saver` is its usual face.
+        """Saves variables and resources as a checkpoint; most programs use `train.Saver`.
 
-        Steps of this session are in the checkpoint whole or not at all. Of other sessions' steps,
-        what each task does is.
+        The checkpoint contains each step of this session as a whole or not at all; of steps of
+        other sessions, this holds for what each task does.
 
         Args:
           prefix: the path of the checkpoint, as for `jflow.checkpoint.save`.
@@ -303,7 +303,7 @@ class Session(Closing):
         )
 
     def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
-        """Restores variables and resources from a checkpoint, at one moment for this session.
+        """Restores variables and resources from a checkpoint, atomically for this session.
 
         A variable need not be initialized. If anything cannot be restored, nothing is.
 
@@ -338,8 +338,8 @@ class Session(Closing):
         """Returns the devices of all tasks that are up, those of the session's server first.
 
         Raises:
-          UnavailableError: if the session's server does not answer within the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+          UnavailableError: if the session's server does not respond within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have responded.
         """
         return self._backend.list_devices(self._settings.complete())
 
@@ -373,7 +373,7 @@ class Session(Closing):
         reset_target(checked_target(target), list(containers or [""]), checked, deadline)
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """A block in which `tensor.eval()` and `op.run()` use this session, which stays open."""
+        """Returns a context manager in which `tensor.eval()` and `op.run()` use this session."""
         return stack.sessions.pushed(self)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""`SessionSettings`: the options of a session, which its server may complete."""
+"""`SessionSettings`: the options of a session, of which its server may set the missing ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.compiler.placement import Placer
 
 
 class SessionSettings:
-    """The deadlines and the placer that follow from the options of a session.
+    """The deadlines and the placer that a session's options define.
 
     Args:
       config: the options that were given.
@@ -20,7 +20,7 @@ class SessionSettings:
       is_complete: whether there is no server to complete them.
 
     Attributes:
-      placer: what places the steps of the session; another one once the options are complete.
+      placer: places the steps of the session; replaced once the options are complete.
     """
 
     def __init__(self, config: ConfigProto, backend: Backend, is_complete: bool) -> None:
@@ -30,17 +30,17 @@ class SessionSettings:
         self._apply(config)
 
     def deadline(self, options: RunOptions | None = None) -> Deadline:
-        """The deadline of a call that begins now."""
+        """Returns the deadline of a call that begins now."""
         timeout = self._timeout
         if options is not None:
             timeout = options.timeout_in_ms / 1000 or timeout
         return FOREVER if timeout is None else Deadline(timeout)
 
     def complete(self, deadline: Deadline | None = None) -> Deadline:
-        """The deadline of a call once the options are complete; the first call connects for that.
+        """Completes the options (the first call connects) and returns the call's deadline.
 
         Args:
-          deadline: what the call has of its own; None for that of a call that begins now.
+          deadline: the call's own deadline; None for that of a call that begins now.
 
         Raises as `Backend.complete_options`.
         """

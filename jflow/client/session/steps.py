@@ -1,4 +1,4 @@
-"""`SessionSteps`: the steps that a session has run, so that each is placed and compiled once."""
+"""`SessionSteps`: caches the steps that a session has run, to place and compile each only once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from jflow.errors import OpError
 from jflow.plan.xla import internals
 
 RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
-"""How a step is run with its fed values, if it is traced or can be cancelled."""
+"""Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
 
 
 class KnownStep(NamedTuple):
-    """A step that has run before, with fetches that `key_of` identifies."""
+    """A step that has run before and that its `key_of` finds."""
 
     executable: Executable
     slots: tuple[FeedSlot, ...]
@@ -32,7 +32,7 @@ class KnownStep(NamedTuple):
     def run(
         self, feed_dict: Mapping[Any, Any], deadline: Deadline, run: RunExecutable | None
     ) -> Any:
-        """Runs the step again. Raises as `Session.run`."""
+        """Runs the step with other values fed. Raises as `Session.run`."""
         feeds = [
             slot.physical(value) for slot, value in zip(self.slots, feed_dict.values(), strict=True)
         ]
@@ -46,7 +46,7 @@ class KnownStep(NamedTuple):
 
 
 class SessionSteps:
-    """The steps of a session: their executables by request, and what repeats a call by its key.
+    """The steps of a session: executables by request, and known steps by the key of their call.
 
     Args:
       graph: the graph that the session runs.
@@ -64,7 +64,7 @@ class SessionSteps:
         self._registering = threading.Lock()
 
     def find(self, key: Any) -> KnownStep | None:
-        """The step of a call with this key that is not None, if such a call has been made."""
+        """Returns the step of an earlier call with this key, if any; the key is not None."""
         return self._known[internals.debug_nans.value].get(key)
 
     def run(
@@ -75,7 +75,7 @@ class SessionSteps:
         deadline: Deadline,
         run: RunExecutable | None,
     ) -> Any:
-        """Runs a step, which `find` finds from now on by its key unless that is None.
+        """Runs a step, and caches it for `find` unless `key` is None.
 
         Raises as `Session.run`.
         """
@@ -103,7 +103,7 @@ class SessionSteps:
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def n_runs(self) -> dict[StepRequest, int]:
-        """How often each step ran whose state can move to other devices; only those that ran."""
+        """Returns how often each step with movable state has run; omits those that have not run."""
         return {
             request: executable.n_runs
             for request, executable in self._executables.copy().items()

@@ -1,4 +1,4 @@
-"""Stateful operations: variables, queues and readers in graph code and traced functions."""
+"""Stateful operations on variables, queues and readers, in graph code and traced functions."""
 
 from jflow.client.stateful.calls import GraphCalls as GraphCalls
 from jflow.client.stateful.elements import Structure as Structure

@@ -11,7 +11,7 @@ from jflow.compiler.graph.calls import call
 
 
 class Called(Protocol):
-    """A call that was added to a graph or bound as a JAX primitive."""
+    """A call, either added to a graph or bound as a JAX primitive."""
 
     @property
     def outputs(self) -> Sequence[Any]:
@@ -19,7 +19,7 @@ class Called(Protocol):
 
 
 class HostCalls(Protocol):
-    """Makes the calls on a resource."""
+    """Makes host calls on a resource."""
 
     def operand(self, value: Any, dtype: Any) -> Any:
         """Converts a value to an input of a call. Raises TypeError if the dtype differs."""

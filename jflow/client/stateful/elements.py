@@ -1,4 +1,4 @@
-"""The structure of queue elements as users pass and receive them: a pytree of components."""
+"""The pytree structure of queue elements, as users pass and receive them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAF: Any = jax.tree.structure(0)
 
 
 class Structure:
-    """The structure of an element: one value, a sequence, a dict, or any other pytree.
+    """The structure of a queue's elements: a single value, a sequence, a dict or any other pytree.
 
     Args:
       dtypes: a dtype, or a sequence or any other pytree of dtypes.
@@ -47,7 +47,7 @@ class Structure:
             raise ValueError(f"names require a sequence of dtypes, got {dtypes!r:.80}")
         else:
             leaves, self._tree = jax.tree.flatten(dtypes)
-            sizes = _in_tree(shapes, self._tree)
+            sizes = _tree_shapes(shapes, self._tree)
             paths, _ = jax.tree_util.tree_flatten_with_path(dtypes)
             named = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths)
             self.names = tuple(filter(None, named))
@@ -86,7 +86,7 @@ class Structure:
         raise ValueError(f"expected a sequence of {n_components} components, got {value!r:.80}")
 
     def element(self, vals: Any) -> Any:
-        """Returns the element, or batch, for the operand of an enqueue.
+        """Returns the element or batch that the operand of an enqueue holds.
 
         If the dtypes are a single dtype, `flatten` takes a list or tuple of length one for the
         component itself. For an enqueue it is a sequence of one component, as in TensorFlow.
@@ -95,7 +95,7 @@ class Structure:
         return vals[0] if is_components and self._is_single else vals
 
     def unflatten(self, components: Sequence[Any]) -> Any:
-        """Returns the element with these components."""
+        """Returns the element that consists of these components."""
         if self._is_named:
             return dict(zip(self.names, components, strict=True))
         if self._tree is not None:
@@ -104,7 +104,7 @@ class Structure:
 
 
 def _unnamed(value: Any) -> Any:
-    """Returns the value. Raises ValueError if it is a dict, because components have no names."""
+    """Returns the value. Raises ValueError for a dict, since the components have no names."""
     if isinstance(value, dict):
         raise ValueError(
             f"got a dict of {[*value]} for components that have no names; create the queue with "
@@ -122,7 +122,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
-    """Returns a shape for each component of a sequence; a single one may have its shape alone."""
+    """Returns one shape for each component; a single component's shape need not be in a list."""
     if shapes is None:
         return [None] * n_components
     if n_components == 1 and _is_shape(shapes) and [*shapes] != [None]:
@@ -132,7 +132,7 @@ def in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
     return shapes
 
 
-def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
+def _tree_shapes(shapes: Any, tree: Any) -> Sequence[Any]:
     """Returns a shape for each leaf of a tree of dtypes."""
     if shapes is None:
         return [None] * tree.num_leaves

@@ -1,4 +1,4 @@
-"""`Handle`: the common part of queues, accumulators and readers."""
+"""`Handle`: the base class of queues, accumulators and readers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Handle(Conversions, Uncopyable):
     """The user's reference to a resource.
 
     In graph code it is part of the graph. Inside `jflow.connect` a queue or iterator state is
-    *eager*: its methods for plain Python act immediately. With a shared name it is in the
-    container and on the device of the surrounding blocks, and all sessions share it. Without one
-    each session has its own, which is freed with the session.
+    *eager*: its methods for plain Python act immediately. With a shared name it is in the container
+    and on the device of the enclosing scopes, and all sessions share it. Without one each session
+    has its own, which is freed with the session.
 
     Args:
       kind: the kind of resource.
@@ -41,9 +41,9 @@ class Handle(Conversions, Uncopyable):
         "arguments and the same shared_name"
     )
     _instead_of_value = "use its methods"
-    """What to use in place of the whole, which is not an array."""
+    """The advice for programs that use the resource as an array."""
     _acts_eagerly: ClassVar[bool] = False
-    """Whether it has methods that act at once inside `jflow.connect`."""
+    """Whether the resource has methods that act immediately inside `jflow.connect`."""
 
     def __init__(self, kind: str, definition: Record, shared_name: str | None, name: str) -> None:
         is_text = isinstance(shared_name, str)
@@ -80,32 +80,32 @@ class Handle(Conversions, Uncopyable):
 
     @property
     def name(self) -> str:
-        """The shared name, or the name of its operation."""
+        """The shared name, or else the name of the handle op."""
         return self._ref.name if self._ref.is_shared else self._op.name
 
     @property
     def _title(self) -> str:
-        """The prefix of the names of its operations, after their name scopes."""
+        """The last part of the handle op's name, which prefixes names of operations."""
         return self._op.name.rpartition("/")[2]
 
     @property
     def op(self) -> Operation:
-        """Its handle operation."""
+        """The handle op of the resource."""
         return self._op
 
     @property
     def ref(self) -> ResourceRef:
-        """Its reference in equations."""
+        """The reference to the resource in equations."""
         return self._ref
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to; an eager resource has a graph of its own."""
+        """The graph of the resource; an eager resource has a graph of its own."""
         return self._graph
 
     @property
     def is_eager(self) -> bool:
-        """Whether it can be used without a session."""
+        """Whether the resource can be used without a session."""
         return self._owner is not None
 
     def _value_for(self, use: str) -> NoReturn:
@@ -117,7 +117,7 @@ class Handle(Conversions, Uncopyable):
         return f"<jflow.{type(self).__name__.lstrip('_')} {mode}{self.name!r}{details}>"
 
     def _describe(self) -> Callable[[], str]:
-        """Returns a function that returns its repr without keeping it alive."""
+        """Returns a function that returns the resource's repr but does not keep it alive."""
         handle, name = weakref.ref(self), f"<jflow.{type(self).__name__} {self.name!r}>"
 
         def describe() -> str:
@@ -127,7 +127,7 @@ class Handle(Conversions, Uncopyable):
         return describe
 
     def _details(self) -> dict[str, Any]:
-        """Attributes for its repr, in addition to kind and name."""
+        """Returns the attributes that the repr shows in addition to kind and name."""
         return {}
 
     def __dir__(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Initial values of variables: their validation, and what they need of other variables."""
+"""Initial values of variables: checks them, and replaces reads of other variables in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jflow.compiler.graph.primitives import (
 from jflow.plan.xla import jaxprs
 
 INITIALIZER = "Assign"
-"""The name of the operation that initializes a variable, behind the name of the variable."""
+"""The name, after that of the variable, of the operation that initializes it."""
 
 
 def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:
@@ -57,7 +57,7 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
 
 
 def check_initial(value: Any, dtype: Any, name: str) -> None:
-    """Raises TypeError if a value is of strings or does not have the requested dtype."""
+    """Raises TypeError if an initial value is of strings or its dtype is not the requested one."""
     if is_string_tensor(value) or value.dtype is string:
         raise TypeError(
             f"variable {name!r} cannot hold strings; variables hold numbers and random keys"
@@ -70,18 +70,18 @@ def check_initial(value: Any, dtype: Any, name: str) -> None:
 
 
 def initialized_value(ref: VariableRef, initial: Tensor, name: str) -> Tensor:
-    """Adds the value of a variable of the graph if it has one, else its initial value."""
+    """Adds an operation that returns a variable's value if it is initialized, else `initial`."""
     graph = initial.graph
     with colocate_with(graph.handle_of(ref), ignore_existing=True):
         return graph.add(value_or_p, [initial.var], [ref.aval], name=name, variable=ref).outputs[0]
 
 
 def guarded(tensor: Tensor, name: str) -> Tensor:
-    """Returns an initial value that does not need other variables to be initialized.
+    """Returns an initial value that can be computed before other variables are initialized.
 
     What was computed from the values of variables is computed again from their initialized values.
     The initial value stays as it is where the program orders it by control dependencies, or where
-    more than pure functions is on the way to it, such as a write: that would be done twice.
+    its computation has effects, such as a write, which would be done twice.
 
     Args:
       tensor: the initial value.
@@ -90,7 +90,7 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
     defaults: dict[Tensor, Tensor] = {}
     changed: set[Tensor] = set()
     path: list[Operation] = []
-    for op in _computing(tensor):
+    for op in _ancestors(tensor):
         if op.eqn.primitive is read_p and (default := _default_of(op)) is not None:
             defaults[op.outputs[0]] = default
             changed.update(op.outputs)
@@ -112,8 +112,8 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
     return tensor.graph.inline(again, [t.var for t in (*values, *others)], lambda _: name)[0]
 
 
-def _computing(tensor: Tensor) -> list[Operation]:
-    """The operations that compute a tensor, in topological order."""
+def _ancestors(tensor: Tensor) -> list[Operation]:
+    """Returns the operations that compute a tensor, in topological order."""
     operations: dict[Operation, None] = {}
     pending = [(tensor.op, False)]
     while pending:
@@ -127,7 +127,7 @@ def _computing(tensor: Tensor) -> list[Operation]:
 
 
 def _default_of(read: Operation) -> Tensor | None:
-    """The initial value of the variable that is read, if any step can compute it at any time."""
+    """Returns the initial value of the variable that is read; None if it is not pure."""
     ref, graph = read.eqn.params["variable"], read.graph
     if read.control_inputs or ref.owner is not graph or not is_static(ref.shape):
         return None
@@ -138,11 +138,11 @@ def _default_of(read: Operation) -> Tensor | None:
     if initializer.eqn.primitive is not assign_p or initializer.eqn.params["variable"] != ref:
         return None
     (default,) = initializer.inputs
-    return default if all(map(_is_pure, _computing(default))) else None
+    return default if all(map(_is_pure, _ancestors(default))) else None
 
 
 def _is_pure(op: Operation) -> bool:
-    """Whether an operation gives the same whenever a step runs it, and does nothing else."""
+    """Whether an operation has no effects and the same result in every step."""
     if op.control_inputs or op.eqn.effects:
         return False
     if op.eqn.primitive in (constant_p, value_or_p):

@@ -1,4 +1,4 @@
-"""What operations on variables take: values whose shape the step checks, and bodies of updates."""
+"""Operands of accesses to variables: values with a shape check in the step, bodies of updates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def checked(
     like: Any = None,
     leading: int = 0,
 ) -> Any:
-    """Returns a value whose shape is checked in the step, on the device of the variable.
+    """Returns a value whose shape the step checks, on the device of the variable.
 
     Args:
       graph: the graph of the value; None in a traced function.
@@ -65,7 +65,7 @@ def checked(
 def body_of(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: Sequence[Any]
 ) -> jex.ClosedJaxpr:
-    """Returns the jaxpr of an update.
+    """Returns the jaxpr of an update, from a cache if `fun` is a library function.
 
     Args:
       fun: computes the new value.
@@ -90,7 +90,7 @@ def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
 def _body(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
 ) -> jex.ClosedJaxpr:
-    """Traces an update."""
+    """Traces the function of an update."""
     # It runs on the variable's device, regardless of the blocks around the first use.
     with request.empty_request_scope():
         body = jax.make_jaxpr(fun)(shape_of(old), *operands)

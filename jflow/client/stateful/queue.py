@@ -27,7 +27,7 @@ _OPTIONAL = ("capacity_bytes", "seed")
 
 @dataclass(frozen=True)
 class QueueElements:
-    """The types of a queue's components, and the checks of values against them.
+    """The types of a queue's components; checks values against them.
 
     Attributes:
       components: the types of the components.
@@ -42,7 +42,7 @@ class QueueElements:
     is_batchable: bool
 
     def avals(self, *batch: Any) -> list[Any]:
-        """Returns the abstract values of an element, or of a batch of a given size.
+        """Returns the abstract values of an element's components, or of a batch's of a given size.
 
         Raises:
           ValueError: if elements cannot be stacked.
@@ -55,19 +55,19 @@ class QueueElements:
         return [component.aval(*batch) for component in self.components]
 
     def check_shape(self, component: TensorSpec, shape: Any, is_batch: bool) -> None:
-        """Raises ValueError if a shape, as far as it is known, does not match a component."""
+        """Raises ValueError if a shape, as far as it is known, is not that of a component."""
         sizes = plain_shape(shape)
         if sizes is None or component.shape is None:
             return
-        wanted = (None, *component.shape) if is_batch else component.shape
-        if not is_compatible(wanted, shape):
+        expected_shape = (None, *component.shape) if is_batch else component.shape
+        if not is_compatible(expected_shape, shape):
             raise ValueError(
-                f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
+                f"expected {'a batch' if is_batch else 'an element'} of shape {expected_shape} for "
                 f"{self.describe()}, got {tuple(sizes)}"
             )
 
     def check_rows(self, batches: Sequence[Any]) -> None:
-        """Raises ValueError if components of a batch cannot have the same number of rows."""
+        """Raises ValueError if the components of a batch cannot have equal numbers of rows."""
         shapes = [batch.shape for batch in batches]
         for i, shape in enumerate(shapes):
             if shape == ():
@@ -87,7 +87,7 @@ class QueueElements:
 
 @dataclass(frozen=True)
 class QueueOperation:
-    """An operation on a queue: the name of its kernel, and its names in graphs and in plain Python.
+    """An operation on a queue: its kernel, and its names in graphs and in plain Python.
 
     Attributes:
       kernel: the name of its kernel.
@@ -105,7 +105,7 @@ class QueueOperation:
 
     @property
     def kernel_name(self) -> str:
-        """The name of its kernel without the kind of resource."""
+        """The name of the kernel without the prefix "queue."."""
         return self.kernel.removeprefix("queue.")
 
 
@@ -120,7 +120,7 @@ CLOSE = QueueOperation("queue.close", "Close", "close")
 
 
 class QueueOperations:
-    """Makes the calls on a queue, one method for each kind of operation.
+    """Makes the calls on a queue; each method is for one kind of operation.
 
     Elements are sequences of components here. Names are those of operations; None for the default.
 
@@ -138,12 +138,12 @@ class QueueOperations:
     def enqueue(
         self, operation: QueueOperation, values: Sequence[Any], name: str | None = None
     ) -> Any:
-        """Adds an element, or the rows of a batch."""
+        """Enqueues an element, or the rows of a batch."""
         elements = self.elements
         operands: list[Any] = []
         for component, value in zip(elements.components, values, strict=True):
             is_priority = elements.by_priority and not operands
-            dtype = _widened(value) if is_priority else component.dtype
+            dtype = _priority_dtype(value) if is_priority else component.dtype
             operand = self.calls.operand(value, dtype)
             elements.check_shape(component, operand.shape, operation.is_batch)
             operands.append(operand)
@@ -153,21 +153,21 @@ class QueueOperations:
         return self._call(operation, operands, [], name, attributes)
 
     def dequeue(self, operation: QueueOperation, name: str | None = None) -> Sequence[Any]:
-        """Takes an element."""
+        """Dequeues an element."""
         return self._call(operation, [], self.elements.avals(), name).outputs
 
     def dequeue_many(
         self, operation: QueueOperation, n: Any, name: str | None = None
     ) -> Sequence[Any]:
-        """Takes a batch of `n` elements; see `QueueOperation.up_to`."""
+        """Dequeues a batch of `n` elements, or up to `n`; see `QueueOperation.up_to`."""
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             count = checked_count(self.calls.operand(n, n.dtype))
             return self.dequeue_counted(operation, [count], unknown_dim(), name)
-        wanted = as_integer(n, "the number of elements to dequeue")
-        if wanted < 0:
+        n_elements = as_integer(n, "the number of elements to dequeue")
+        if n_elements < 0:
             raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
-        size = wanted if wanted and not operation.up_to else unknown_dim()
-        return self.dequeue_counted(operation, [], size, name, count=wanted)
+        size = n_elements if n_elements and not operation.up_to else unknown_dim()
+        return self.dequeue_counted(operation, [], size, name, count=n_elements)
 
     def dequeue_counted(
         self,
@@ -177,7 +177,7 @@ class QueueOperations:
         name: str | None,
         **attributes: Any,
     ) -> Sequence[Any]:
-        """Takes a batch.
+        """Dequeues a batch whose counts are operands.
 
         Args:
           operation: the operation.
@@ -197,7 +197,7 @@ class QueueOperations:
     def change(
         self, operation: QueueOperation, attributes: dict[str, Any], name: str | None = None
     ) -> Any:
-        """Changes the state of the queue."""
+        """Makes a call that changes the state of the queue, such as closing it."""
         return self._call(operation, [], [], name, attributes)
 
     def _call(
@@ -213,7 +213,7 @@ class QueueOperations:
 
 
 def as_integer(value: Any, what: str) -> Any:
-    """Converts an integer of Python or NumPy to an int; optional ones may be None.
+    """Converts a Python or NumPy integer to an int; None is returned where it is allowed.
 
     Raises:
       TypeError: if it is not an integer.
@@ -226,7 +226,7 @@ def as_integer(value: Any, what: str) -> Any:
 
 
 def checked_count(count: Tensor) -> Tensor:
-    """Returns a tensor that is an integer scalar. Raises TypeError if it is not."""
+    """Returns a count that is a tensor. Raises TypeError unless it is an integer scalar."""
     is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
     if not is_integer or not is_compatible((), count.shape):
         raise TypeError(
@@ -235,8 +235,8 @@ def checked_count(count: Tensor) -> Tensor:
     return count
 
 
-def _widened(value: Any) -> Any:
-    """Returns the dtype that a priority needs; tensors of smaller integers are widened later."""
+def _priority_dtype(value: Any) -> Any:
+    """Returns the dtype to convert a priority to; tensors keep theirs, and are widened later."""
     dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
     is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
     return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64

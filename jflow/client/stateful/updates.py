@@ -1,6 +1,6 @@
 """Atomic updates of variables: scatter updates of rows or slices, and a counter with a limit.
 
-If an index is out of range, nothing is written. The program that updates sees to that itself
+If an index is out of range, nothing is written. The updating program ensures that itself
 (`guard_indices`), so that it need not wait for the check that fails the step.
 """
 
@@ -22,8 +22,8 @@ from jflow.compiler.graph.primitives import check_p
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def _in_range(method: str) -> Body:
-    """An update of those rows that are in range, with indices i[*n] and updates T[*n, *row]."""
+def _row_update(method: str) -> Body:
+    """Returns the body that updates rows i[*n] with T[*n, *row] and drops those out of range."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         new: jax.Array = getattr(old.at[indices], method)(updates, mode="drop")
@@ -32,8 +32,8 @@ def _in_range(method: str) -> Body:
     return scatter
 
 
-def _all_or_none(update: Body) -> Body:
-    """An update of rows, of which none is written if one is out of range."""
+def _guarded_update(update: Body) -> Body:
+    """Returns the body of an update that writes no row if one is out of range."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         return update(old, guard_indices(indices, old.shape[:1]), updates)
@@ -41,8 +41,8 @@ def _all_or_none(update: Body) -> Body:
     return scatter
 
 
-def _inside(method: str) -> Body:
-    """An update of slices, with index vectors i[*n, k] and updates T[*n, *rest]."""
+def _slice_update(method: str) -> Body:
+    """Returns the body that updates the slices at index vectors i[*n, k] with T[*n, *rest]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         guarded = guard_indices(indices, old.shape[: indices.shape[-1]])
@@ -54,10 +54,11 @@ def _inside(method: str) -> Body:
 
 
 ROWS_IN_RANGE = {
-    name: _in_range(name) for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
+    name: _row_update(name)
+    for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
 }
-ROWS = {name: _all_or_none(update) for name, update in ROWS_IN_RANGE.items()}
-SLICES = {name: _inside(name) for name in ("set", "add", "subtract")}
+ROWS = {name: _guarded_update(update) for name, update in ROWS_IN_RANGE.items()}
+SLICES = {name: _slice_update(name) for name in ("set", "add", "subtract")}
 
 
 def scatter(
@@ -94,8 +95,8 @@ def scatter(
         raise ValueError(f"indices of shape {declared(where.shape)} do not fit {ref}")
     n_dims = where.ndim if is_rows else where.ndim - 1
     if not (is_rows and values.shape == ()):
-        wanted = (*where.shape[:n_dims], *shape[depth:])
-        values = _checked(operations, where, values, wanted, n_dims)
+        updates_shape = (*where.shape[:n_dims], *shape[depth:])
+        values = _check_updates(operations, where, values, updates_shape, n_dims)
     checks = _check_indices(operations, where, shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
         return operations.update(body, [where, values], name, is_guarded=True)
@@ -134,10 +135,10 @@ def _next_count(value: Any, limit: Any) -> Any:
     return jnp.where(value < limit, value + 1, value)
 
 
-def _checked(
+def _check_updates(
     operations: VariableOperations, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int
 ) -> Any:
-    """The updates; the step checks their shape if it is not known to be the wanted one."""
+    """Returns the updates; if their shape is not known to be right, the step checks it."""
     if values.shape == wanted:
         return values
     if not is_compatible(wanted, values.shape):
@@ -167,7 +168,7 @@ def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[in
 
 
 def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Reports the first index that is out of range.
+    """Returns whether an index is out of range, and the first that is.
 
     Args:
       indices: i[..., len(sizes)], indices into dimensions; i[...] for a single one.
@@ -176,15 +177,15 @@ def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     Returns:
       i32[4]: 1 if an index is out of range, its position, its value, and the size of its dimension.
     """
-    flat = jnp.asarray(_wide(indices)).reshape(-1, len(sizes))
-    bad = _is_outside(flat, sizes)
-    row, column = jnp.unravel_index(jnp.argmax(bad), bad.shape)
+    flat = jnp.asarray(_widen_indices(indices)).reshape(-1, len(sizes))
+    is_outside = _is_outside(flat, sizes)
+    row, column = jnp.unravel_index(jnp.argmax(is_outside), is_outside.shape)
     size = jnp.array(sizes, jnp.int32)[column]
-    return jnp.stack([bad.any(), row, flat[row, column], size]).astype(jnp.int32)
+    return jnp.stack([is_outside.any(), row, flat[row, column], size]).astype(jnp.int32)
 
 
 def guard_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Makes all indices point outside if one of them does, so that a scatter can drop all updates.
+    """Moves all indices out of range if one of them is, so that a scatter drops all updates.
 
     Args:
       indices, sizes: as for `report_indices`.
@@ -192,15 +193,15 @@ def guard_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     Returns:
       i32[*indices.shape]: the indices, or 2**31 - 1 in place of each.
     """
-    bad = _is_outside(_wide(indices).reshape(-1, len(sizes)), sizes)
-    return jnp.where(bad.any(), np.int32(2**31 - 1), indices.astype(np.int32))
+    is_outside = _is_outside(_widen_indices(indices).reshape(-1, len(sizes)), sizes)
+    return jnp.where(is_outside.any(), np.int32(2**31 - 1), indices.astype(np.int32))
 
 
-def _wide(indices: jax.Array) -> jax.Array:
-    """The indices in a dtype that can hold a size, which the dtype of small ones may not."""
+def _widen_indices(indices: jax.Array) -> jax.Array:
+    """Widens small integers, so that the dtype of the indices can hold a size."""
     return indices.astype(jnp.int32) if indices.dtype.itemsize < 4 else indices
 
 
 def _is_outside(flat: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Whether each of i[n, len(sizes)] is out of range: bool[n, len(sizes)]."""
+    """Returns which indices, i[n, len(sizes)], are out of range: bool[n, len(sizes)]."""
     return (flat < 0) | (flat >= jnp.array(sizes, jnp.int32).astype(flat.dtype))

@@ -1,4 +1,4 @@
-"""Access to variables: operations in graph code, equations in traced functions."""
+"""Accesses to variables: operations in graph code, equations in traced functions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VariableOperations(ABC):
     @property
     @abstractmethod
     def op(self) -> Operation:
-        """Its handle operation. Raises AttributeError if it does not belong to a graph."""
+        """The handle op. Raises AttributeError if the variable does not belong to a graph."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ class VariableOperations(ABC):
 
     @abstractmethod
     def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
-        """Returns the graph to add an access with these inputs to, or None."""
+        """Returns the graph to add an access with these inputs to; None outside of graph code."""
 
     @abstractmethod
     def value(self) -> Any:
@@ -76,7 +76,7 @@ class VariableOperations(ABC):
         """Returns the value as a tensor."""
 
     def graph_element(self) -> Tensor:
-        """Returns the tensor that stands for the variable in fetches, feeds and files."""
+        """Returns the tensor that represents the variable in fetches, feeds and files."""
         return self.to_tensor()
 
     @abstractmethod
@@ -85,10 +85,10 @@ class VariableOperations(ABC):
 
     @abstractmethod
     def describe(self, attributes: str) -> str:
-        """Returns the attributes for its repr, given those that all variables have."""
+        """Returns the attributes in the variable's repr, given those common to all variables."""
 
     def read(self, name: str) -> Any:
-        """Adds or binds a read."""
+        """Adds a read to the graph, or binds it as an equation."""
         graph = self.graph_of(())
         return add_access(graph, read_p, [], self.ref, name) if graph else self.bind(read_p)
 
@@ -102,26 +102,26 @@ class VariableOperations(ABC):
         return self.bind(primitive, inputs, **params, **traced_line())
 
     def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
-        """Binds an access as a JAX primitive; as in graph code it stops gradients."""
+        """Binds an access as a JAX primitive, which stops gradients as in graph code."""
         values = map(jax.lax.stop_gradient, inputs)
         return primitive.bind(*values, variable=self.ref, **params)
 
     def initialized_value(self) -> Tensor:
-        """Returns the value, or the initial one; see `Variable.initialized_value`."""
+        """Returns the value, or else the initial value; see `Variable.initialized_value`."""
         return self.to_tensor()
 
     # Writes -----------------------------------------------------------------------------------
 
     def assign(self, value: Any, name: str) -> Any:
         """Sets the value; see `Variable.assign`."""
-        operand = self._converted(value)
+        operand = self._convert_value(value)
         if not is_compatible(self.shape, operand.shape):
             raise ValueError(
                 f"cannot assign a value of shape {operand.shape} to {self.ref} "
                 f"of shape {self.shape}"
             )
         if self.is_varying:
-            operand = self._of_rank(operand)
+            operand = self._check_rank(operand)
         else:
             operand = self.check_shape(operand, self.shape, "cannot assign to")
         return self.write(assign_p, [operand], name)
@@ -134,9 +134,9 @@ class VariableOperations(ABC):
         *,
         is_guarded: bool = False,
     ) -> Any:
-        """Sets the value to `fun` of the old one and the operands; see `Variable.update`.
+        """Sets the value to `fun` of the old value and the operands; see `Variable.update`.
 
-        If `is_guarded`, `fun` returns the old value where the check before it fails.
+        If `is_guarded`, `fun` itself returns the old value if the preceding check fails.
         """
         self._check_fixed()
         inputs = [self.operand(operand) for operand in operands]
@@ -161,19 +161,19 @@ class VariableOperations(ABC):
     def check_shape(
         self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
     ) -> Any:
-        """Returns an operand; if its shape is unknown, the step checks it as `checked` says."""
+        """Returns a value of a known shape; if it is not known, the step checks it."""
         if value.shape == shape:
             return value
         return checked(self.graph_of((value,)), value, shape, self.ref, what, like, leading)
 
-    def _converted(self, value: Any) -> Any:
+    def _convert_value(self, value: Any) -> Any:
         """Converts a value to a tensor or array of the variable's dtype."""
         dtype = self.ref.dtype
         if not isinstance(value, Tensor | jax.Array):
             array = as_array(value, dtype)
             graph = self.graph_of(())
             return graph.constant(array) if graph else array
-        if not isinstance(value, Tensor) and self._takes(value):
+        if not isinstance(value, Tensor) and self._promotes(value):
             value = value.astype(dtype)
         if value.dtype != dtype:
             raise TypeError(
@@ -183,8 +183,8 @@ class VariableOperations(ABC):
         graph = self.graph_of((value,))
         return graph.as_tensor(value) if graph else value
 
-    def _takes(self, value: Any) -> bool:
-        """Whether a value is weakly typed and JAX would promote it to the variable's dtype."""
+    def _promotes(self, value: Any) -> bool:
+        """Whether a value is weakly typed and JAX promotes it to the variable's dtype."""
         weak = getattr(value, "weak_type", False)
         dtype = self.ref.dtype
         return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
@@ -198,7 +198,7 @@ class VariableOperations(ABC):
           ValueError: if it does not broadcast to it.
         """
         self._check_fixed()
-        operand = self._converted(value)
+        operand = self._convert_value(value)
         has_sizes = is_static(operand.shape)
         if not has_sizes and is_compatible(self.shape, operand.shape):
             return self.check_shape(operand, self.shape, "cannot update")
@@ -209,13 +209,13 @@ class VariableOperations(ABC):
         return operand
 
     def of_current_shape(self, value: Any) -> Any:
-        """Converts a value to an operand of the sizes that the variable has in the step."""
-        operand, current = self._converted(value), self.read("read_value")
+        """Converts a value to an operand of the shape that the variable has in the step."""
+        operand, current = self._convert_value(value), self.read("read_value")
         n_sizes = len(current.shape)
         return self.check_shape(operand, current.shape, "cannot assign to", current, n_sizes)
 
-    def _of_rank(self, operand: Any) -> Any:
-        """Returns the operand of an assignment that may change sizes, with its rank checked."""
+    def _check_rank(self, operand: Any) -> Any:
+        """Returns an operand whose rank is checked, for a variable whose sizes may change."""
         # A derived size, such as a sum of two, would look like an argument of the program.
         sizes = plain_shape(operand.shape)
         if sizes is not None and all(is_known(x) or is_symbol(x) for x in sizes):
@@ -231,7 +231,7 @@ class VariableOperations(ABC):
 
 
 class GraphVariable(VariableOperations):
-    """A variable of a graph, which `initializer` initializes in each session's containers.
+    """A variable of a graph, which each session initializes in its containers by `initializer`.
 
     Args:
       graph: the graph.
@@ -279,7 +279,7 @@ class GraphVariable(VariableOperations):
             with graph.scopes.replaced(names=f"{self._op.name}/"):
                 tensor = self.write(assign_p, [self.initial_value], INITIALIZER)
                 self.initializer: Operation = tensor.op
-                self._value: Tensor = self._cached(self.read("read"), caching_device)
+                self._value: Tensor = self._copy_to_cache(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
             self._later_values: dict[tuple[Operation, ...], Tensor] = {}
 
@@ -292,7 +292,7 @@ class GraphVariable(VariableOperations):
         initializer: Operation,
         value: Tensor,
     ) -> GraphVariable:
-        """Returns the variable of operations that its graph has already, as of an imported one.
+        """Returns a variable whose operations its graph has already, such as an imported one.
 
         Args:
           op: the handle operation.
@@ -326,7 +326,7 @@ class GraphVariable(VariableOperations):
         return self.read("read") if internals.is_tracing() else self.to_tensor()
 
     def to_tensor(self) -> Tensor:
-        """The value after the control inputs of the block around; a copy on a caching device stays.
+        """Returns the value, read after the current control inputs unless it is a cached copy.
 
         Without control inputs it is one tensor for all uses, whose read nothing orders. Uses after
         the same control inputs share a read, because nothing orders the writes between them.
@@ -345,7 +345,7 @@ class GraphVariable(VariableOperations):
     def graph_element(self) -> Tensor:
         return self._value
 
-    def _cached(self, value: Tensor, where: Any) -> Tensor:
+    def _copy_to_cache(self, value: Tensor, where: Any) -> Tensor:
         """Returns a copy of a value on the caching device, or the value itself if there is none."""
         if where is None:
             return value
@@ -389,7 +389,7 @@ def add_access(
     name: str,
     **params: Any,
 ) -> Tensor:
-    """Adds a read or write of a variable to a graph; returns the value after it."""
+    """Adds a read or write of a variable to a graph; returns the value after the access."""
     atoms = [tensor.var for tensor in inputs]
     aval = ref.aval
     if not is_static(ref.shape):
@@ -400,5 +400,5 @@ def add_access(
 
 
 def traced_line() -> dict[str, str]:
-    """The user's line, for a traced write, because JAX may raise an error for it later."""
+    """Returns the user's line for a traced write, for errors that JAX may raise later."""
     return {"line": origin.describe(origin.user_location())} if internals.is_tracing() else {}

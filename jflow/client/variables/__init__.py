@@ -1,4 +1,4 @@
-"""Variables by name: scopes with reuse, initializers, partitioners and variables in parts."""
+"""Variables by name: scopes, initializers, partitioners, partitioned and sharded variables."""
 
 from jflow.client.variables.initializers import Constant as Constant
 from jflow.client.variables.initializers import GlorotNormal as GlorotNormal

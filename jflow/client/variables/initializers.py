@@ -36,7 +36,7 @@ _SEEDS: weakref.WeakKeyDictionary[Graph, tuple[int, Iterator[int]]] = weakref.We
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """Where a part of a partitioned variable is.
+    """The position of a part in its partitioned variable.
 
     Attributes:
       full_shape: the shape of the whole.
@@ -48,7 +48,7 @@ class PartitionInfo:
 
 
 def set_random_seed(seed: int | None) -> None:
-    """Sets the seed of the default graph, from which initializers without a seed draw theirs.
+    """Sets the seed of the default graph, which seeds the initializers without a seed of their own.
 
     Without it, or after None, each graph has other random initial values.
 
@@ -64,10 +64,10 @@ def set_random_seed(seed: int | None) -> None:
 
 
 class Initializer(ABC):
-    """A function from a shape and a dtype to an initial value.
+    """A callable that makes an initial value of a shape and a dtype.
 
     Attributes:
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
     """
 
     dtype: Any
@@ -92,31 +92,31 @@ class Initializer(ABC):
         Args:
           shape: its shape.
           dtype: its dtype; None for the initializer's own, float32 unless it was given one.
-          partition_info: for a part of a variable, which one it is.
-          partition_shape, partition_offset: the same as TensorFlow 2 says it: `shape` is then that
-            of the whole, and the value has the shape `partition_shape`.
+          partition_info: the position of the part, for a part of a variable.
+          partition_shape, partition_offset: the same in the form of TensorFlow 2: `shape` is then
+            that of the whole variable, and the value has the shape `partition_shape`.
 
         Raises:
-          ValueError: if there is no value of this shape.
-          TypeError: if there is none of this dtype.
+          ValueError: if the initializer has no value of this shape.
+          TypeError: if it has none of this dtype.
         """
         own = _FLOAT32 if self.dtype is None else self.dtype
-        wanted = as_dtype(own if dtype is None else dtype)
-        if wanted is string:
+        value_dtype = as_dtype(own if dtype is None else dtype)
+        if value_dtype is string:
             raise TypeError(f"{self!r:.80} makes no strings; {_NO_STRINGS}")
         sizes = _sizes(shape)
         whole = partition_info or PartitionInfo(sizes, _sizes(partition_offset or [0] * len(sizes)))
-        return self._make(_sizes(partition_shape or sizes), wanted, whole)
+        return self._make(_sizes(partition_shape or sizes), value_dtype, whole)
 
     @abstractmethod
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
-        """Makes the value."""
+        """Returns the initial value of a part."""
 
 
 def _is_a(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind of numbers; strings and random keys are of none."""
-    wanted = host_dtype(dtype)
-    return isinstance(wanted, np.dtype) and bool(jnp.issubdtype(wanted, kind))
+    """Whether a dtype is a subtype of `kind`; False for strings and random keys."""
+    number_dtype = host_dtype(dtype)
+    return isinstance(number_dtype, np.dtype) and bool(jnp.issubdtype(number_dtype, kind))
 
 
 def _sizes(shape: Sequence[int]) -> Shape:
@@ -124,7 +124,7 @@ def _sizes(shape: Sequence[int]) -> Shape:
 
 
 class _Random(Initializer):
-    """An initializer that takes a random key of JAX.
+    """Base of initializers that draw values with a JAX random key.
 
     Raises:
       ValueError: if `dtype` has no random values.
@@ -149,11 +149,11 @@ class _Random(Initializer):
 
     @abstractmethod
     def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
-        """Draws the values."""
+        """Draws the initial value of a part with a random key."""
 
 
 def compute(fun: Callable[..., jax.Array], *args: Any, name: str) -> Any:
-    """Calls a function of JAX: as an operation in graph code, otherwise at once."""
+    """Calls a JAX function: as an operation in graph code, otherwise eagerly."""
     if owners.current() is not None:
         return fun(*args)
     return _default_graph().apply(fun, args, name=name)
@@ -178,12 +178,12 @@ def _key(seed: int | None, part: PartitionInfo) -> jax.Array:
 
 @dataclass(frozen=True)
 class Constant(Initializer):
-    """A number everywhere, or given values.
+    """Fills the shape with a number, or with given values.
 
     Attributes:
       value: a number; or an array or list whose elements fill the shape in order, the last one
         repeated; or, for a partitioned variable, an array of its full shape.
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
 
     Raises:
       TypeError: if the value is anything else, such as a tensor.
@@ -215,7 +215,7 @@ class Constant(Initializer):
 
 @dataclass(frozen=True)
 class Zeros(Initializer):
-    """Zeros, False for bool; `dtype` if the caller wants none."""
+    """All zeros (False for bool), of `dtype` unless the caller requests another."""
 
     dtype: Any = None
 
@@ -225,7 +225,7 @@ class Zeros(Initializer):
 
 @dataclass(frozen=True)
 class Ones(Initializer):
-    """Ones, True for bool; `dtype` if the caller wants none."""
+    """All ones (True for bool), of `dtype` unless the caller requests another."""
 
     dtype: Any = None
 
@@ -235,7 +235,7 @@ class Ones(Initializer):
 
 @dataclass(frozen=True)
 class Identity(Initializer):
-    """An identity matrix times `gain`, for shapes of two dimensions."""
+    """A two-dimensional identity matrix times `gain`."""
 
     gain: float = 1.0
     dtype: Any = None
@@ -261,7 +261,7 @@ def _fixed(value: np.ndarray[Any, Any], dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class RandomNormal(_Random):
-    """Values of a normal distribution with a mean and a standard deviation."""
+    """Values drawn from a normal distribution."""
 
     mean: float = 0.0
     stddev: float = 0.05
@@ -274,7 +274,7 @@ class RandomNormal(_Random):
 
 @dataclass(frozen=True)
 class TruncatedNormal(_Random):
-    """As `RandomNormal`, of which values beyond two standard deviations are drawn again."""
+    """Values of a normal distribution; those beyond two standard deviations are drawn again."""
 
     mean: float = 0.0
     stddev: float = 0.05
@@ -288,7 +288,7 @@ class TruncatedNormal(_Random):
 
 @dataclass(frozen=True)
 class RandomUniform(_Random):
-    """Values of a uniform distribution from `minval` up to, but without, `maxval`."""
+    """Values drawn uniformly from [`minval`, `maxval`)."""
 
     minval: float = -0.05
     maxval: float = 0.05
@@ -308,20 +308,20 @@ _Mode = Literal["fan_in", "fan_out", "fan_avg"]
 _Distribution = Literal["normal", "truncated_normal", "untruncated_normal", "uniform"]
 _DISTRIBUTIONS = get_args(_Distribution)
 _TRUNCATED_STDDEV = 0.87962566103423978
-"""The standard deviation of a standard normal distribution that is cut at two of its own."""
+"""The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
 @dataclass(frozen=True)
 class VarianceScaling(_Random):
-    """Random values whose variance is `scale` divided by a number of connections, as TensorFlow's.
+    """Random values of variance `scale` / n, where n is a number of connections (see `mode`).
 
     Attributes:
       scale: a positive number.
-      mode: that of inputs ("fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"); of a part
-        of a variable they are those of the whole.
+      mode: the number of inputs ("fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"); a
+        part of a variable uses those of the whole.
       distribution: "truncated_normal" (or "normal"), "untruncated_normal" or "uniform".
       seed: seed of the values; None for the graph's.
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
     """
 
     scale: float = 1.0
@@ -354,7 +354,7 @@ class VarianceScaling(_Random):
 
 
 def _fans(shape: Shape) -> tuple[float, float]:
-    """The numbers of inputs and outputs of a layer with weights of a shape."""
+    """Returns fan-in and fan-out of a layer whose weights have this shape."""
     if len(shape) < 2:
         return (float(math.prod(shape)),) * 2
     receptive = math.prod(shape[:-2])
@@ -363,7 +363,7 @@ def _fans(shape: Shape) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Orthogonal(_Random):
-    """An orthogonal matrix times `gain`; the dimensions before the last one count as its rows."""
+    """A (semi-)orthogonal matrix times `gain`; all dimensions but the last are its rows."""
 
     gain: float = 1.0
     seed: int | None = None
@@ -377,26 +377,26 @@ class Orthogonal(_Random):
 
 
 class GlorotUniform(VarianceScaling):
-    """The uniform initializer of Glorot and Bengio (2010), also called Xavier's."""
+    """The uniform initializer of Glorot and Bengio (2010), also known as Xavier."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 class GlorotNormal(VarianceScaling):
-    """The normal initializer of Glorot and Bengio (2010), truncated."""
+    """The truncated normal initializer of Glorot and Bengio (2010)."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
 
 
 def he_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the uniform initializer of He et al. (2015), for layers with rectifiers."""
+    """Returns the uniform initializer of He et al. (2015), for layers followed by ReLU."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed, dtype)
 
 
 def he_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the normal initializer of He et al. (2015), truncated."""
+    """Returns the truncated normal initializer of He et al. (2015)."""
     return VarianceScaling(2.0, "fan_in", "truncated_normal", seed, dtype)
 
 
@@ -406,7 +406,7 @@ def lecun_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
 
 
 def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the normal initializer of LeCun et al. (1998), truncated."""
+    """Returns the truncated normal initializer of LeCun et al. (1998)."""
     return VarianceScaling(1.0, "fan_in", "truncated_normal", seed, dtype)
 
 
@@ -414,7 +414,7 @@ def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
 
 
 def default_initializer(name: str, dtype: Any) -> Initializer:
-    """The initializer of a variable that has none: Glorot's for floats, zeros for integers.
+    """Returns the initializer for a variable without one: Glorot's for floats, zeros for integers.
 
     Raises:
       ValueError: if the variable has another dtype.
@@ -429,14 +429,14 @@ def default_initializer(name: str, dtype: Any) -> Initializer:
 def initial_value(
     initializer: Callable[..., Any], shape: Shape | None, dtype: Any, part: PartitionInfo | None
 ) -> Any:
-    """Calls an initializer of any kind.
+    """Calls an initializer of any supported signature.
 
     Args:
-      initializer: an `Initializer`, or a function as it; a function of a key, a shape and a dtype,
-        as JAX's, Flax's and Haiku's; a function without arguments.
+      initializer: an `Initializer`, or a function with its parameters; a function of a key, a shape
+        and a dtype, like those of JAX, Flax and Haiku; or a function without arguments.
       shape: the shape of the variable, None if it is that of the value.
       dtype: its dtype, None likewise.
-      part: for a part of a variable, which one it is.
+      part: the position of the part, for a part of a variable.
 
     Raises:
       ValueError: if it needs a shape and there is none.
@@ -450,17 +450,17 @@ def initial_value(
             "variable, got none"
         )
     if parameters[0] in ("key", "rng"):
-        wanted = PartitionInfo(shape, (0,) * len(shape)) if part is None else part
+        partition_info = PartitionInfo(shape, (0,) * len(shape)) if part is None else part
         args = {"dtype": dtype} if "dtype" in parameters else {}
         fun = partial(initializer, shape=shape, **args)
-        return compute(fun, _key(None, wanted), name="initializer")
+        return compute(fun, _key(None, partition_info), name="initializer")
     options = {"dtype": dtype, "partition_info": part}
-    known = {key: value for key, value in options.items() if key in parameters}
-    return initializer(shape, **known)
+    accepted_options = {key: value for key, value in options.items() if key in parameters}
+    return initializer(shape, **accepted_options)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters of a function."""
+    """Returns the names of a function's parameters."""
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a builtin

@@ -1,4 +1,4 @@
-"""`embedding_lookup`: rows of a table that may be in parts on several tasks."""
+"""`embedding_lookup`: gathers rows of a table, which may be partitioned across tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jflow.plan.xla import internals
 STRATEGIES = ("mod", "div")
 
 _SMALL_BYTES = 1 << 18
-"""Rows that are sent in vain, up to which ids are not divided among the parts."""
+"""The bytes of superfluous rows up to which ids are not divided among the parts."""
 
 
 def embedding_lookup(
@@ -32,12 +32,12 @@ def embedding_lookup(
     name: str = "embedding_lookup",
     max_norm: float | None = None,
 ) -> Any:
-    """Returns rows of a table.
+    """Returns the rows with these ids from a table, which may be partitioned.
 
     Rows are gathered on the device of their part, so that the table stays where it is. In graph
-    code each of several parts gathers the rows of its own ids, and so it does with their gradients.
-    Where sizes must be known, in functions that JAX traces, and where rows are few, a part gives a
-    row for every id, of which the result takes those that belong to it.
+    code each part gathers only the rows of its own ids, and likewise their gradients. In functions
+    that JAX traces, where sizes must be known, and for few rows, each part gathers a row for every
+    id, and the result selects those that belong to it.
 
     Args:
       params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
@@ -66,7 +66,7 @@ def embedding_lookup(
         raise ValueError("expected at least one part of the table, got none")
     graph = _graph_of(parts, ids)
     if graph is None:
-        return _at_once(parts, ids, partition_strategy, max_norm)
+        return _lookup_eagerly(parts, ids, partition_strategy, max_norm)
     with graph.as_default(), name_scope(name):
         at = _checked(graph.as_tensor(ids))
         rows = _rows(graph, parts, at, partition_strategy)
@@ -81,8 +81,10 @@ def _checked(ids: Any) -> Any:
     return ids
 
 
-def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None) -> jax.Array:
-    """The lookup in a function that JAX traces, or of eager variables."""
+def _lookup_eagerly(
+    parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None
+) -> jax.Array:
+    """Computes the lookup in a function that JAX traces, or on eager variables."""
     at = _checked(jnp.asarray(read(ids)))
     n_rows = tuple(int(part.shape[0]) for part in parts)
     local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
@@ -95,7 +97,7 @@ def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | No
 
 
 def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
-    """The graph to add the lookup to; None to compute it, or where JAX traces."""
+    """Returns the graph to add the lookup to; None if it is computed directly."""
     for value in (*parts, ids):
         if isinstance(value, Tensor):
             return value.graph
@@ -107,20 +109,20 @@ def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
 
 def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
     if len(parts) == 1:
-        return _gathered(graph, parts[0], ids)
+        return _gather_rows(graph, parts[0], ids)
     sizes = tuple(int(part.shape[0]) for part in parts)
     if _is_small(parts, ids):
         local = graph.apply(_local, (ids, sizes, strategy), name="local_ids")
-        rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+        rows = [_gather_rows(graph, part, at) for part, at in zip(parts, local, strict=True)]
         chosen: Tensor = graph.apply(_chosen, (ids, rows, sizes, strategy), name="rows")
         return chosen
     local, places = split_ids(graph, ids, sizes, strategy)
-    rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+    rows = [_gather_rows(graph, part, at) for part, at in zip(parts, local, strict=True)]
     return stitch_rows(graph, ids, places, rows)
 
 
 def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
-    """Whether a row of each part for each id costs less than to divide the ids on the host."""
+    """Whether gathering every id from every part is cheaper than dividing ids on the host."""
     if not is_static(ids.shape):
         return False
     n_vain = prod(ids.shape) * (len(parts) - 1) * prod(parts[0].shape[1:])
@@ -128,8 +130,8 @@ def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
     return n_bytes <= _SMALL_BYTES
 
 
-def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
-    """The rows of one part, gathered on its device."""
+def _gather_rows(graph: Graph, part: Any, ids: Tensor) -> Tensor:
+    """Gathers rows of one part on the part's device."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
     with on_device_of(part):

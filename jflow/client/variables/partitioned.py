@@ -1,4 +1,4 @@
-"""`PartitionedVariable`: one logical variable whose parts are variables of their own."""
+"""`PartitionedVariable`: one logical variable that consists of several variables, its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jflow.compiler.graph import Graph, Symbolic, Tensor, control_dependencies
 
 
 class PartitionedVariable(Uncopyable, Symbolic):
-    """A variable cut along one dimension, so that several tasks may hold it.
+    """A variable cut along one dimension into parts, which can be on several tasks.
 
     `get_variable` makes it if there is a partitioner. As an operand it is one tensor, the
     concatenation of the parts; `embedding_lookup` reads only rows of them. The parts are in the
@@ -54,12 +54,12 @@ class PartitionedVariable(Uncopyable, Symbolic):
 
     @property
     def name(self) -> str:
-        """The name of the whole, without ":0"."""
+        """The name of the partitioned variable, without ":0"."""
         return self._name
 
     @property
     def shape(self) -> TensorShape:
-        """The shape of the whole."""
+        """The shape of the concatenated parts."""
         return TensorShape.of(self._shape)
 
     @property
@@ -74,7 +74,7 @@ class PartitionedVariable(Uncopyable, Symbolic):
 
     @property
     def graph(self) -> Graph:
-        """The graph of the parts."""
+        """The graph that the parts belong to."""
         return self._parts[0].graph
 
     @property
@@ -84,7 +84,7 @@ class PartitionedVariable(Uncopyable, Symbolic):
 
     @property
     def axis(self) -> int:
-        """The dimension that is cut."""
+        """The dimension along which the variable is cut."""
         return axis_of(self._partitions)
 
     def __iter__(self) -> Any:
@@ -103,7 +103,7 @@ class PartitionedVariable(Uncopyable, Symbolic):
     # Reading ----------------------------------------------------------------------------------
 
     def as_tensor(self) -> Tensor:
-        """Returns the concatenation of the parts, dtype[*shape], after control dependencies."""
+        """Returns the parts concatenated, dtype[*shape], after the control dependencies."""
         return self._concatenated() if self.graph.scopes.here.control_inputs else self._value
 
     def to_tensor(self) -> Tensor:
@@ -134,7 +134,7 @@ class PartitionedVariable(Uncopyable, Symbolic):
     def assign(
         self, value: Any, use_locking: bool | None = None, name: str = "Assign"
     ) -> list[Any]:
-        """Sets the parts to slices of a value.
+        """Sets each part to its slice of a value.
 
         Args:
           value: dtype[*shape], an array or tensor; or another partitioned variable with the same
@@ -153,14 +153,14 @@ class PartitionedVariable(Uncopyable, Symbolic):
     def assign_add(
         self, value: Any, use_locking: bool | None = None, name: str = "AssignAdd"
     ) -> list[Any]:
-        """Adds slices of a value to the parts; see `assign`."""
+        """Adds to each part its slice of a value; see `assign`."""
         check_flag("use_locking", use_locking)
         return self._each(Variable.assign_add, value, name)
 
     def assign_sub(
         self, value: Any, use_locking: bool | None = None, name: str = "AssignSub"
     ) -> list[Any]:
-        """Subtracts slices of a value from the parts; see `assign`."""
+        """Subtracts from each part its slice of a value; see `assign`."""
         check_flag("use_locking", use_locking)
         return self._each(Variable.assign_sub, value, name)
 

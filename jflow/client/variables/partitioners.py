@@ -1,4 +1,4 @@
-"""Partitioners: functions that say into how many parts a variable is cut along each dimension."""
+"""Partitioners: functions that return the number of parts of a variable in each dimension."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Partitioner = Callable[..., Sequence[int]]
 
 
 def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
-    """Returns a partitioner that cuts one dimension into a fixed number of parts.
+    """Returns a partitioner that cuts one dimension into `num_shards` parts.
 
     Args:
       num_shards: the number of parts; at most one for each index.
       axis: the dimension.
 
     Raises:
-      ValueError: if the number is not positive; when it is called, if there is no such dimension.
+      ValueError: if the number is not positive; when the partitioner is called, if there is no such
+        dimension.
     """
     _check_positive(num_shards=num_shards)
 
@@ -36,7 +37,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
 def variable_axis_size_partitioner(
     max_shard_bytes: int, axis: int = 0, max_shards: int | None = None
 ) -> Partitioner:
-    """Returns a partitioner that cuts one dimension so that no part is larger than a limit.
+    """Returns a partitioner that cuts one dimension into parts of at most `max_shard_bytes`.
 
     Args:
       max_shard_bytes: the limit in bytes; a part has at least one index, however large it is.
@@ -63,7 +64,7 @@ def variable_axis_size_partitioner(
 def min_max_variable_partitioner(
     max_partitions: int = 1, axis: int = 0, min_slice_size: int = 256 << 10
 ) -> Partitioner:
-    """Returns a partitioner that makes as many parts as possible of at least a minimal size.
+    """Returns a partitioner that makes as many parts of at least `min_slice_size` bytes as it can.
 
     Args:
       max_partitions: the most parts.
@@ -83,19 +84,19 @@ def min_max_variable_partitioner(
 
 
 class VariablePartitioner(ABC):
-    """A function that says into how many shards a variable is cut.
+    """Base class of partitioners, which determine the number of shards of a variable.
 
     Variables hold no strings, so the `bytes_per_string` of those below has no effect.
     """
 
     @abstractmethod
     def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
-        """Returns the number of shards for each dimension, 1 for all but `axis`."""
+        """Returns the number of shards in each dimension, which is 1 except in `axis`."""
 
 
 @dataclass(frozen=True)
 class FixedShardsPartitioner(VariablePartitioner):
-    """Cuts every variable into `num_shards` shards, or as many as it has rows.
+    """Cuts every variable into `num_shards` shards, or one per row if it has fewer rows.
 
     Raises ValueError if the number is not positive.
     """
@@ -111,7 +112,7 @@ class FixedShardsPartitioner(VariablePartitioner):
 
 @dataclass(frozen=True)
 class MinSizePartitioner(VariablePartitioner):
-    """Makes as many shards as possible of at least a minimal size.
+    """Makes as many shards of at least `min_shard_bytes` as possible.
 
     Attributes:
       min_shard_bytes: the minimal size of a shard in bytes.
@@ -139,7 +140,7 @@ class MinSizePartitioner(VariablePartitioner):
 
 @dataclass(frozen=True)
 class MaxSizePartitioner(VariablePartitioner):
-    """Makes as few shards as possible of at most a maximal size; a row is never cut.
+    """Makes as few shards of at most `max_shard_bytes` as possible; never cuts a row.
 
     Attributes:
       max_shard_bytes: the maximal size of a shard in bytes.
@@ -166,18 +167,18 @@ class MaxSizePartitioner(VariablePartitioner):
 
 
 def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
-    """Returns the number of parts in each dimension as a partitioner says.
+    """Calls a partitioner; returns the number of parts in each dimension.
 
     Raises:
-      ValueError: if the variable is a scalar, or the answer is not a positive number for each
+      ValueError: if the variable is a scalar, or the result is not a positive number for each
         dimension, at most one of them larger than 1.
     """
     if not shape:
         raise ValueError(f"A partitioned Variable must have rank at least 1, got shape {shape}")
-    answer: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
-    if not isinstance(answer, list | tuple):
-        raise ValueError(f"Partitioner must return a sequence, got {answer!r:.80}")
-    parts = tuple(int(n) for n in answer)
+    partition: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
+    if not isinstance(partition, list | tuple):
+        raise ValueError(f"Partitioner must return a sequence, got {partition!r:.80}")
+    parts = tuple(int(n) for n in partition)
     if len(parts) != len(shape):
         raise ValueError(
             "Partitioner returned a partition list that does not match the Variable's rank: "
@@ -194,14 +195,14 @@ def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -
 
 
 def axis_of(partition: Sequence[int]) -> int:
-    """Returns the dimension that a partition cuts, 0 if there is one part."""
+    """Returns the dimension that a partition cuts; 0 if it has a single part."""
     return next((axis for axis, n in enumerate(partition) if n > 1), 0)
 
 
 def slices_of(
     shape: tuple[int, ...], partition: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yields the offset and the shape of each part, of which the first may have one index more."""
+    """Yields the offset and shape of each part; the first parts may be one index larger."""
     axis = axis_of(partition)
     size, larger = divmod(shape[axis], partition[axis])
     start = 0

@@ -1,7 +1,7 @@
 """Variable scopes: a prefix of names, reuse, and defaults for `get_variable`.
 
-A block extends the current scope, or enters one again. The current scope belongs to a graph and a
-thread, as name scopes do.
+`variable_scope` extends the current scope, or enters a scope again. The current scope belongs to a
+graph and a thread, like name scopes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jflow.compiler.graph.scope import graph_of_values
 
 
 class ReuseMode:
-    """As `reuse` of a variable scope: a variable that exists is returned, another one is made."""
+    """The type of `AUTO_REUSE`: `get_variable` returns an existing variable, or else makes it."""
 
     def __repr__(self) -> str:
         return "jflow.AUTO_REUSE"
@@ -39,9 +39,9 @@ _KEY = ("__variable_scopes",)
 
 @dataclass(eq=False)
 class VariableScope:
-    """A prefix of the names of variables, and the defaults of `get_variable`.
+    """A prefix of variable names, and defaults for `get_variable`.
 
-    Blocks hand down all of it. For the meaning of the defaults see `jflow.get_variable`.
+    Nested scopes inherit all attributes. For the meaning of the defaults see `jflow.get_variable`.
 
     Attributes:
       name: the prefix without the last "/", "" for the outermost scope.
@@ -50,7 +50,7 @@ class VariableScope:
         None for none.
       dtype: the default dtype.
       use_resource: kept for programs of TensorFlow; without effect.
-      original_name_scope: the name scope of the block that made it, with "/".
+      original_name_scope: the name scope that was first opened with it, with "/".
     """
 
     name: str = ""
@@ -94,7 +94,7 @@ class VariableScope:
         self.dtype = dtype
 
     def get_collection(self, name: str) -> list[Any]:
-        """Returns the values of a collection whose names begin with that of the scope."""
+        """Returns the items of a collection whose names start with the scope's name."""
         scope = f"{self.name}/" if self.name else None
         return _default_graph().get_collection(name, scope)
 
@@ -111,12 +111,12 @@ class VariableScope:
         return self.get_collection(GraphKeys.TRAINABLE_VARIABLES)
 
     def full_name(self, name: str) -> str:
-        """The name of a variable in this scope."""
+        """Returns a variable's name with the scope's prefix."""
         return f"{self.name}/{name}" if self.name else name
 
 
-class _Opened(threading.local):
-    """How often this thread has opened the scopes inside its current ones, by name."""
+class _OpenCounts(threading.local):
+    """How often this thread has opened each scope by name, to make default names unique."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -128,11 +128,11 @@ class ScopeStack:
 
     def __init__(self) -> None:
         self.blocks: Stack[VariableScope] = Stack(is_strict=False)
-        self.opened = _Opened()
+        self.opened = _OpenCounts()
 
     @property
     def current(self) -> VariableScope:
-        """The scope of this thread's innermost block, else the outermost scope."""
+        """The scope that is current in this thread; outside of all contexts, the root scope."""
         return self.blocks.top or self.opened.root
 
 
@@ -170,20 +170,21 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
     constraint: Callable[[Any], Any] | None = None,
     auxiliary_name_scope: bool = True,
 ) -> Iterator[VariableScope]:
-    """A block whose variables have names that start with `name/`; yields the variable scope.
+    """A context manager that prefixes variable names with `name/`; yields the variable scope.
 
     It opens a name scope as well, for operations and for `Variable`. Opened again, the name scope
     gets a number and the variable scope does not, so `get_variable` finds its variables.
 
     Args:
       name_or_scope: a name, which extends that of the current scope; or a scope to enter again,
-        wherever the block is; or None for `default_name`.
+        from anywhere; or None for `default_name`.
       default_name: a name that is made unique: `d`, `d_1`, ….
       values: as for `jflow.name_scope`.
       initializer, regularizer, caching_device, partitioner, custom_getter, dtype, use_resource,
-        constraint: defaults of the scope; None for those of the scope around, or of the scope that
-        is entered. Custom getters of nested scopes call each other, the innermost one first.
-      reuse: True or `AUTO_REUSE`; None or False for that of the scope around.
+        constraint: defaults of the scope; None for those of the enclosing scope, or of the scope
+        that is entered again. Custom getters of nested scopes call each other, the innermost one
+        first.
+      reuse: True or `AUTO_REUSE`; None or False for that of the enclosing scope.
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:
@@ -201,31 +202,31 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         "use_resource": use_resource,
         "constraint": constraint,
     }
-    known = {key: value for key, value in changed.items() if value is not None}
+    given_defaults = {key: value for key, value in changed.items() if value is not None}
     with (
         graph_of_values(values) as graph,
         _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
     ):
         scopes = scopes_of(graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
-        base = _base(scopes, name_or_scope, default_name, names)
+        base = _scope_to_enter(scopes, name_or_scope, default_name, names)
         getter = chained(custom_getter, base.custom_getter)
-        scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
-        with _opened(scopes, scope, is_entered_again):
+        scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **given_defaults)
+        with _enter_scope(scopes, scope, is_entered_again):
             yield scope
 
 
-def _base(
+def _scope_to_enter(
     scopes: ScopeStack,
     name_or_scope: str | VariableScope | None,
     default_name: str | None,
     names: str,
 ) -> VariableScope:
-    """The scope to enter, without what the block changes: that one, or one in the current one."""
+    """Returns the scope to enter, before the caller's changes to its defaults."""
     if isinstance(name_or_scope, VariableScope):
         return name_or_scope
-    wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
-    name = scopes.current.full_name(wanted) if wanted else scopes.current.name
+    scope_name = _unique_name(scopes, default_name) if name_or_scope is None else name_or_scope
+    name = scopes.current.full_name(scope_name) if scope_name else scopes.current.name
     return replace(scopes.current, name=name, original_name_scope=names)
 
 
@@ -252,7 +253,7 @@ def _check_arguments(
 def _name_scope(
     graph: Graph, name_or_scope: Any, default_name: str | None, is_auxiliary: bool
 ) -> Iterator[str]:
-    """The name scope of a variable scope; yields its prefix."""
+    """Opens the name scope of a variable scope; yields the prefix of names."""
     if isinstance(name_or_scope, VariableScope):
         name: str | None = name_or_scope.name.rpartition("/")[2]
     else:
@@ -265,8 +266,10 @@ def _name_scope(
 
 
 @contextmanager
-def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) -> Iterator[None]:
-    """Makes a scope current; afterwards default names inside it start anew."""
+def _enter_scope(
+    scopes: ScopeStack, scope: VariableScope, is_entered_again: bool
+) -> Iterator[None]:
+    """Makes a scope current; on exit, default names inside it are counted from the start again."""
     opened = scopes.opened
     before = opened.counts.copy()
     opened.counts[scope.name] += 1
@@ -281,7 +284,7 @@ def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) ->
                 del opened.counts[name]
 
 
-def _unique(scopes: ScopeStack, name: str | None) -> str:
+def _unique_name(scopes: ScopeStack, name: str | None) -> str:
     assert name is not None
     full = scopes.current.full_name(name)
     if not scopes.opened.counts[full]:
@@ -295,7 +298,7 @@ def _unique(scopes: ScopeStack, name: str | None) -> str:
 def chained(
     inner: Callable[..., Any] | None, outer: Callable[..., Any] | None
 ) -> Callable[..., Any] | None:
-    """Returns the custom getter that calls `inner`, whose getter is `outer`."""
+    """Returns a custom getter that calls `inner` with `outer` as its getter."""
     if inner is None or outer is None:
         return inner or outer
 

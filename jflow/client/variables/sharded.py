@@ -1,4 +1,4 @@
-"""`ShardedVariable`: one eager variable whose rows are in variables of several tasks."""
+"""`ShardedVariable`: one eager variable whose rows are divided among variables, its shards."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from jflow.plan.xla import internals
 
 
 class ShardedVariable(VariableLike):
-    """A variable of rank 1 or more whose rows are divided among variables, its shards.
+    """An eager variable whose rows are divided among several variables, its shards.
 
     `jflow.Variable` makes one in the scope of a `ParameterServerStrategy` with a partitioner. It is
     used like a variable: as an array it is all of its rows, and updates reach each shard where it
     is. In a `jflow.function`, `embedding_lookup`, and indexing by an integer or slice, move only
-    rows, and scatter updates go to all shards, of which each takes those of its own rows. A
+    rows, and scatter updates go to all shards, each of which applies those to its own rows. A
     checkpoint keeps it as one value, which variables with other shards, or with none, can restore.
 
     Args:
@@ -61,17 +61,17 @@ class ShardedVariable(VariableLike):
 
     @property
     def variables(self) -> list[Variable]:
-        """The shards, in the order of their rows."""
+        """The shards in row order."""
         return list(self._variables)
 
     @property
     def name(self) -> str:
-        """The name of the whole; those of the shards begin with it."""
+        """The name of the sharded variable, which prefixes those of its shards."""
         return self._name
 
     @property
     def shape(self) -> TensorShape:
-        """The shape of the whole."""
+        """The shape of all rows together."""
         return TensorShape.of(self._shape)
 
     @property
@@ -86,7 +86,7 @@ class ShardedVariable(VariableLike):
 
     @property
     def is_eager(self) -> bool:
-        """True: it has a value outside of sessions."""
+        """Always True: the variable has a value outside of sessions."""
         return True
 
     def __iter__(self) -> Iterator[Variable]:
@@ -112,7 +112,7 @@ class ShardedVariable(VariableLike):
         return jnp.concatenate([shard.value() for shard in self._variables])
 
     def read_value(self) -> Any:
-        """Returns all rows, as `value`."""
+        """Returns all rows, like `value`."""
         return self.value()
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -180,7 +180,7 @@ class ShardedVariable(VariableLike):
     def assign(
         self, value: Any, use_locking: bool | None = None, name: str = "Assign"
     ) -> ShardedVariable:
-        """Sets the value; each shard gets its rows.
+        """Sets the value: assigns to each shard its rows.
 
         Args:
           value: dtype[*shape], an array; or a sharded variable of the same shards, which is then
@@ -222,7 +222,7 @@ class ShardedVariable(VariableLike):
         return self
 
     def _pieces(self, value: Any, is_whole: bool = False) -> list[Any]:
-        """What each shard takes of a value that has the shape of the whole, or broadcasts to it."""
+        """Splits a value of the full shape, or broadcastable to it, into one piece a shard."""
         if isinstance(value, ShardedVariable) and value._ends == self._ends:
             return [shard.value() for shard in value]
         value = read(value)
@@ -243,12 +243,12 @@ class ShardedVariable(VariableLike):
         ids = jnp.asarray(read(indices))
         if not jnp.issubdtype(ids.dtype, jnp.integer):
             raise TypeError(f"indices into {self!r} must be integers, got {ids.dtype.name}")
-        wanted = (*ids.shape, *self._shape[1:])
+        updates_shape = (*ids.shape, *self._shape[1:])
         values = jnp.asarray(read(updates))
-        if not _broadcasts(values.shape, wanted):
+        if not _broadcasts(values.shape, updates_shape):
             raise ValueError(
-                f"indices of shape {ids.shape} into {self!r} need updates of shape {wanted}, got "
-                f"{values.shape}"
+                f"indices of shape {ids.shape} into {self!r} need updates of shape "
+                f"{updates_shape}, got {values.shape}"
             )
         if not ids.size:
             return self
@@ -260,7 +260,7 @@ class ShardedVariable(VariableLike):
         return self
 
     def _check_range(self, ids: jax.Array) -> None:
-        """Fails the step if an index is out of range; no shard writes anything then."""
+        """Fails the step if an index is out of range; then no shard is written."""
         operations = self._variables[0].operations
         operations.bind(check_p, (report_indices(ids, self._shape[:1]),), line=repr(self))
 
@@ -289,7 +289,7 @@ def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def _local_ids(ids: jax.Array, start: int, end: int, n_rows: int) -> jax.Array:
-    """The rows of a shard that ids name; its number of rows where they name none of its own.
+    """Converts row ids to a shard's local ones; ids outside of the shard become its number of rows.
 
     An id that is out of range makes all of them name none, so that nothing is written.
     """

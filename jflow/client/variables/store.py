@@ -1,4 +1,4 @@
-"""`get_variable`: finds the variable of a name in a graph, or makes it."""
+"""`get_variable`: finds a variable of a graph by name, or makes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = ("__variable_store",)
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """What the caller of `get_variable` wants, with the defaults of the scope filled in."""
+    """A request to `get_variable`, with the scope's defaults filled in."""
 
     name: str
     shape: tuple[int, ...] | None
@@ -39,7 +39,7 @@ class _Wanted:
 
 
 class VariableStore:
-    """The variables of a graph that `get_variable` has made, by name."""
+    """The variables that `get_variable` has made in a graph, by name."""
 
     def __init__(self) -> None:
         self.single: dict[str, Variable] = {}
@@ -60,7 +60,7 @@ def _store_of(graph: Graph) -> VariableStore:
 
 
 def no_regularizer(_: Any) -> None:
-    """Returns None: a regularizer for variables that are not to have that of their scope."""
+    """Returns None: a regularizer that overrides the default of the variable scope."""
 
 
 def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
@@ -78,12 +78,12 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
     custom_getter: Callable[..., Any] | None = None,
     constraint: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Returns the variable of a name in the current variable scope, or makes it.
+    """Returns the variable with this name in the current variable scope; makes it if necessary.
 
-    Whether it may or must exist is said by `reuse` of the scope. Its name begins with that of the
-    variable scope, whatever the name scope is. An argument that is None is that of the scope.
-    Inside `jflow.connect` it makes an eager variable, which has the value in its container if that
-    has one.
+    The scope's `reuse` determines whether the variable may or must exist already. Its name begins
+    with that of the variable scope, whatever the name scope is. Arguments that are None default to
+    those of the scope. Inside `jflow.connect` the variable is eager, and keeps the value that its
+    container has, if any.
 
     Args:
       name: the name.
@@ -101,11 +101,11 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       partitioner: a function as `fixed_size_partitioner` returns it; the variable is then a
         `PartitionedVariable`.
       use_resource: without effect.
-      custom_getter: a function that is called instead, with this one's work as `getter`, and with
-        its arguments by name.
+      custom_getter: a function that is called instead, with a `getter` that does what this function
+        does, and with the arguments by name.
 
     Raises:
-      ValueError: if it exists and may not, or does not and must; if it exists with another shape,
+      ValueError: if the variable exists but may not, or does not but must; if it has another shape,
         dtype or partition; if there is neither a shape nor a value; or as the partitioner raises.
       TypeError: if the name is not text, or the initial value has another dtype.
     """
@@ -130,23 +130,23 @@ def get_local_variable(
     collections: Sequence[str] | None = None,
     **options: Any,
 ) -> Any:
-    """As `get_variable`, for a local variable: not trainable, and not in checkpoints."""
+    """Like `get_variable`, but makes a local variable: not trainable, and not in checkpoints."""
     keys = [*dict.fromkeys((*(collections or ()), GraphKeys.LOCAL_VARIABLES))]
     options |= {"collections": keys, "trainable": False}
     return get_variable(name, shape, dtype, initializer, **options)
 
 
 def _with_defaults(scope: VariableScope, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `get_variable` with those of the scope in place of None."""
-    completed = {**arguments, "reuse": scope.reuse}
+    """Returns the arguments of `get_variable` with None replaced by the scope's defaults."""
+    completed_arguments = {**arguments, "reuse": scope.reuse}
     for key in ("initializer", "regularizer", "caching_device", "partitioner", "constraint"):
-        if completed[key] is None:
-            completed[key] = getattr(scope, key)
-    if _is_value(completed["initializer"]):
-        _check_value(completed["initializer"], arguments["dtype"])
-    elif completed["dtype"] is None:
-        completed["dtype"] = scope.dtype
-    return completed
+        if completed_arguments[key] is None:
+            completed_arguments[key] = getattr(scope, key)
+    if _is_value(completed_arguments["initializer"]):
+        _check_value(completed_arguments["initializer"], arguments["dtype"])
+    elif completed_arguments["dtype"] is None:
+        completed_arguments["dtype"] = scope.dtype
+    return completed_arguments
 
 
 def _get(
@@ -159,7 +159,7 @@ def _get(
     reuse: Reuse = False,
     **options: Any,
 ) -> Any:
-    """What custom getters call: finds or makes the variable of a full name."""
+    """Finds or makes a variable by its full name; the innermost getter of custom getters."""
     options.pop("use_resource", None)
     trainable = options.pop("trainable", None)
     if isinstance(initializer, type):
@@ -217,7 +217,7 @@ def _single(store: VariableStore, wanted: _Wanted) -> Variable:
 
 
 def _create(wanted: _Wanted) -> Variable:
-    """Makes a variable: in the graph, or an eager one."""
+    """Makes a variable in the graph, or an eager one."""
     name, initializer, shape = wanted.name, wanted.initializer, wanted.shape
     if _is_value(initializer):
         if shape is not None and wanted.partition_info is None:
@@ -420,12 +420,12 @@ def _first_creation(existing: Variable | PartitionedVariable) -> str:
 
 
 def _is_value(initializer: Any) -> bool:
-    """Whether an initializer is the initial value itself."""
+    """Whether an initializer is the initial value itself rather than a callable."""
     return initializer is not None and not callable(initializer)
 
 
 def _check_value(value: Any, dtype: Any) -> None:
-    """Raises ValueError if a value as initializer has another dtype than the one asked for."""
+    """Raises ValueError if an initial value's dtype differs from the requested one."""
     actual = getattr(value, "dtype", None)
     if dtype is not None and actual is not None and as_dtype(dtype) != actual:
         raise ValueError(

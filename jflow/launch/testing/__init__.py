@@ -1,1 +1,1 @@
-"""Tools for tests of code on a cluster, of which `jflow.testing` is the public face."""
+"""Tools for testing code on a cluster; public as `jflow.testing`."""

@@ -19,7 +19,7 @@ from jflow.task.server import Server
 
 @dataclass(frozen=True)
 class BackendUnderTest:
-    """A place where sessions can be opened.
+    """A backend on which tests can open sessions.
 
     Attributes:
       name: such as "local".
@@ -36,11 +36,11 @@ class BackendUnderTest:
 
     @property
     def target(self) -> str:
-        """The target of the first server; "" if there is none."""
+        """The target of the first server; "" if the backend has none."""
         return self.targets[0]
 
     def session(self, which: int = 0, **options: Any) -> Session:
-        """Opens a session on one of the servers, with options as for `jflow.Session`."""
+        """Opens a session on the server `which`, with options as for `jflow.Session`."""
         return Session(self.targets[which % len(self.targets)], **options)
 
     def reset(self, *containers: str) -> None:
@@ -50,14 +50,14 @@ class BackendUnderTest:
 
 @contextmanager
 def local() -> Iterator[BackendUnderTest]:
-    """This process without servers."""
+    """Yields the backend of this process, without servers."""
     devices = [f"/device:CPU:{i}" for i in range(_n_cpu_devices())]
     yield BackendUnderTest("local", [""], devices, shared=False)
 
 
 @contextmanager
 def in_process(jobs: dict[str, int] | None = None) -> Iterator[BackendUnderTest]:
-    """Servers in this process on ports that the system chooses.
+    """Yields servers in this process, on ports that the system chooses.
 
     Args:
       jobs: number of tasks by job; a parameter server and a worker if None.
@@ -75,7 +75,7 @@ def in_process(jobs: dict[str, int] | None = None) -> Iterator[BackendUnderTest]
 
 @contextmanager
 def processes() -> Iterator[BackendUnderTest]:
-    """A parameter server and a worker in processes of their own."""
+    """Yields a parameter server and a worker, each in a process of its own."""
     with LocalCluster(ps=1, workers=1) as cluster:
         targets = [cluster.target("worker", 0), cluster.target("ps", 0)]
         devices = ["/job:worker/task:0/cpu:0", "/job:ps/task:0/cpu:0"]
@@ -91,7 +91,7 @@ BACKENDS: Mapping[str, Callable[[], AbstractContextManager[BackendUnderTest]]] =
 
 
 class BackendPool:
-    """Opens each backend when it is first used and keeps it until the pool is closed.
+    """Opens each backend at first use and keeps it open until the pool is closed.
 
     Starting a cluster of processes takes seconds, so a test run has one pool.
     """
@@ -101,7 +101,7 @@ class BackendPool:
         self._open: dict[str, BackendUnderTest] = {}
 
     def get(self, name: str) -> BackendUnderTest:
-        """Returns the backend of that name in `BACKENDS`."""
+        """Returns the backend with this name in `BACKENDS`; opens it if necessary."""
         if name not in self._open:
             self._open[name] = self._stack.enter_context(BACKENDS[name]())
         return self._open[name]
@@ -113,7 +113,7 @@ class BackendPool:
 
 
 def start_servers(enter: Callable[[Server], Server], jobs: dict[str, int]) -> list[Server]:
-    """Starts servers in this process that know each other, on ports that the system chooses.
+    """Starts servers in this process as one cluster, on ports that the system chooses.
 
     Args:
       enter: enters a server's `with` block, such as `ExitStack().enter_context`.

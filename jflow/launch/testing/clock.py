@@ -1,4 +1,4 @@
-"""`VirtualClock`: time that passes when a test says so."""
+"""`VirtualClock`: a clock that only a test advances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class VirtualClock:
-    """A clock that a test moves.
+    """A clock that only a test advances.
 
     Three ways of taking time go with it:
 
@@ -34,11 +34,11 @@ class VirtualClock:
         self._numbers = itertools.count()
 
     def now(self) -> float:
-        """The present time, in seconds."""
+        """Returns the current time in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Moves on; calls the timers that become due, each at its own time and in their order."""
+        """Advances the clock; fires the timers that become due, each at its own time, in order."""
         if seconds < 0:
             raise ValueError(f"time cannot go back by {-seconds} s")
         end = self._now + seconds
@@ -48,7 +48,7 @@ class VirtualClock:
         self._now = max(self._now, end)
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
-        """Calls a function when the clock has moved on by `delay` seconds."""
+        """Schedules a call of `callback` for when the clock has advanced by `delay` seconds."""
         timer = Timer(callback)
         due = self._now + max(delay, 0.0)
         heapq.heappush(self._timers, (due, next(self._numbers), timer))
@@ -56,7 +56,7 @@ class VirtualClock:
 
     @contextmanager
     def installed(self, *modules: ModuleType) -> Iterator[None]:
-        """A block in which the name `time` of modules is this clock.
+        """A context manager in which the name `time` of the modules refers to this clock.
 
         It has `monotonic`, `perf_counter`, `time` and `sleep`, which advances the clock.
         """
@@ -70,7 +70,7 @@ class VirtualClock:
             yield
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine as `asyncio.run` does, on an event loop in this time.
+        """Runs a coroutine like `asyncio.run`, on an event loop whose time is this clock.
 
         Only for coroutines without threads and sockets: these work in real time, which the clock
         does not wait for.
@@ -83,7 +83,7 @@ class VirtualClock:
 
 
 class Timer:
-    """A call in the future; see `VirtualClock.call_later`."""
+    """A scheduled call; see `VirtualClock.call_later`."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback: Callable[[], object] | None = callback
@@ -93,14 +93,14 @@ class Timer:
         self._callback = None
 
     def fire(self) -> None:
-        """Makes the call, once."""
+        """Makes the call, unless it was cancelled or made before."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time."""
+    """An event loop whose time is a virtual clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._virtual = clock
@@ -111,7 +111,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Moves the clock where another selector waits."""
+    """A selector that advances the virtual clock instead of waiting."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Switches failpoints on, in this process and in those that a test starts."""
+"""Activates failpoints, in this process and in those that a test starts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from jflow.base.handles import Closing
 from jflow.launch.testing.waiting import wait_until
 
 FAILPOINTS = NAMES
-"""Every failpoint of jflow, and what is true where it is."""
+"""Every failpoint of jflow, with a description of where it is."""
 
 
 class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoints({...}):`
-    """A block in which failpoints act.
+    """A context manager in which failpoints are active.
 
         with failpoints({"worker.before_run": Pause()}) as points:
             step = in_background(session.run, train)
@@ -52,15 +52,15 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables with which a process has these failpoints on.
+        """The environment variables that activate these failpoints in a process.
 
         Raises:
           TypeError: if an action can act in this process only.
         """
-        return {VARIABLE: to_text(self._chosen, self._entered())} if self._chosen else {}
+        return {VARIABLE: to_text(self._chosen, self._shared_directory())} if self._chosen else {}
 
     def reached(self, name: str) -> int:
-        """Returns how many times the code came to a failpoint in this block, in all processes."""
+        """Returns how often a failpoint was reached in this context, in all processes together."""
         self._check(name)
         if self._directory is not None:
             path = reached_path(self._directory, name)
@@ -68,16 +68,16 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
         return self._reached[name]
 
     def wait_until_reached(self, name: str, times: int = 1) -> None:
-        """Waits until the code has come to a failpoint as many times."""
+        """Blocks until a failpoint was reached `times` times."""
         wait_until(lambda: self.reached(name) >= times, f"reaching the failpoint {name!r}")
 
     def release(self, name: str) -> None:
-        """Ends the pauses at a failpoint, those to come as well."""
+        """Ends all pauses at a failpoint, including future ones."""
         self._check(name)
-        released_path(self._entered(), name).touch()
+        released_path(self._shared_directory(), name).touch()
 
     def close(self) -> None:
-        """Switches the failpoints off and releases what pauses at them. May be called again."""
+        """Deactivates the failpoints and releases what pauses at them. May be called again."""
         if self._here:
             for name in self._chosen:
                 actions.pop(name, None)
@@ -99,8 +99,8 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _entered(self) -> Path:
-        """Where the processes of the block tell each other what was reached and released."""
+    def _shared_directory(self) -> Path:
+        """Returns the directory in which processes note reached and released failpoints."""
         if self._directory is None:
             raise RuntimeError("the block of these failpoints is not open")
         return self._directory

@@ -1,4 +1,4 @@
-"""`FaultProxy`: a TCP proxy that delays, holds, drops and cuts what passes."""
+"""`FaultProxy`: a TCP proxy that delays, holds and drops bytes, and resets connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Side = Literal["client", "server"]
 
 
 class Direction:
-    """What passes in one direction through all connections of a proxy.
+    """One direction, to the server or to the client, of all connections through a proxy.
 
     Attributes:
       n_bytes: how many bytes have been passed on.
@@ -37,22 +37,22 @@ class Direction:
         self._call: Callable[[Callable[[], object]], None]
 
     def delay(self, seconds: float) -> None:
-        """Passes bytes on this much later, in their order."""
+        """Delays bytes by `seconds`; keeps their order."""
         self._call(lambda: setattr(self, "_delay_s", seconds))
 
     def hold(self) -> None:
-        """Passes nothing on, neither bytes nor the end of a connection, until `go_on`.
+        """Forwards nothing, neither bytes nor the end of a connection, until `go_on`.
 
         The sender can send until the buffers of the system are full, as if the network had stopped.
         """
         self._call(self._is_open.clear)
 
     def go_on(self) -> None:
-        """Passes on what was held, and what comes; also ends `drop`."""
+        """Forwards what was held, and everything after it; also ends `drop`."""
         self._call(self._go_on)
 
     def drop(self, n_bytes: int | None = None) -> None:
-        """Drops the next bytes; all bytes until `go_on` if None."""
+        """Drops the next `n_bytes` bytes; if None, all bytes until `go_on`."""
         self._call(lambda: setattr(self, "_to_drop", float("inf") if n_bytes is None else n_bytes))
 
     def _go_on(self) -> None:
@@ -66,7 +66,7 @@ class Direction:
         return data[n_dropped:]
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Passes the bytes of one connection on to its end. Raises OSError if it is reset."""
+        """Forwards the bytes of one connection until its end. Raises OSError if it is reset."""
         loop = asyncio.get_running_loop()
         # Bytes, the empty ones at the end, with the time when they are due. Bounded, so that a
         # receiver slows a sender down as without the proxy.
@@ -106,7 +106,7 @@ class Direction:
 
 
 class _Connection:
-    """A client's connection and the one to the server that belongs to it."""
+    """A client's connection to the proxy, with the proxy's own connection to the server."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.writers: dict[Side, asyncio.StreamWriter] = {"client": client, "server": server}
@@ -121,7 +121,7 @@ class _Connection:
 
 
 class FaultProxy(Closing):
-    """A TCP proxy on the loopback interface whose faults a test chooses.
+    """A TCP proxy on the loopback interface that injects the faults that a test chooses.
 
         with FaultProxy(cluster.address("ps")) as proxy, jflow.Session(proxy.target) as session:
             proxy.to_server.delay(0.2)
@@ -161,49 +161,49 @@ class FaultProxy(Closing):
 
     @property
     def address(self) -> str:
-        """Where clients connect to, "host:port"."""
+        """The address that clients connect to, "host:port"."""
         return self._address
 
     @property
     def target(self) -> str:
-        """What to open a session with, through the proxy: it names the server behind it."""
+        """The target for sessions through the proxy; it names the server behind it."""
         return f"grpc://{self.address}?at={join_address(*self._upstream)}"
 
     @property
     def n_connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def n_accepted(self) -> int:
-        """How many connections there were."""
+        """The number of connections accepted so far."""
         return self._n_accepted
 
     def blackhole(self) -> None:
-        """Passes nothing on in either direction, as a network that is down; see `heal`.
+        """Forwards nothing in either direction, like a network that is down; see `heal`.
 
-        Connections stay open, new ones are taken, and nothing is answered.
+        Connections stay open, new ones are accepted, and nothing is forwarded.
         """
         self.to_server.hold()
         self.to_client.hold()
 
     def refuse(self) -> None:
-        """Resets connections that clients make from now on, as a port without a listener."""
+        """Resets new connections of clients, like a port without a listener."""
         self._call(lambda: setattr(self, "_refuses", True))
 
     def heal(self) -> None:
-        """Ends all faults but those of connections that were cut."""
+        """Ends all faults; connections that were cut stay so."""
         self._call(lambda: setattr(self, "_refuses", False))
         for direction in (self.to_server, self.to_client):
             direction.delay(0.0)
             direction.go_on()
 
     def cut(self) -> None:
-        """Resets all connections, on both sides; new ones can be made."""
+        """Resets all connections on both sides; new ones can be made."""
         self._call(lambda: self._cut("client", "server"))
 
     def half_open(self, side: Side) -> None:
-        """Resets one side of all connections; the other side hears nothing of it, and no answer.
+        """Resets one side of all connections; the other side receives neither a reset nor a reply.
 
         Args:
           side: the one whose connections are kept, "client" or "server".
@@ -214,7 +214,7 @@ class FaultProxy(Closing):
         self._call(lambda: self._cut("server" if side == "client" else "client"))
 
     def close(self) -> None:
-        """Closes all connections and the port, and ends the thread. May be called again."""
+        """Closes all connections and the port, and stops the thread. May be called again."""
         if self._thread.is_alive():
             self._run(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,4 +1,4 @@
-"""Fixtures of pytest: `pytest_plugins = ["jflow.testing.fixtures"]` in a conftest.py.
+"""Pytest fixtures: `pytest_plugins = ["jflow.testing.fixtures"]` in a conftest.py.
 
 A test that takes `backend` runs on each backend: this process, servers in it, servers in processes
 of their own. The backends are opened when they are first needed and kept for the whole test run.
@@ -17,7 +17,7 @@ from jflow.launch.testing.leaks import no_leaks
 
 @pytest.fixture(scope="session")
 def backend_pool() -> Iterator[BackendPool]:
-    """The backends of this test run."""
+    """The backends of this test run, opened at first use."""
     pool = BackendPool()
     yield pool
     pool.close()
@@ -25,13 +25,13 @@ def backend_pool() -> Iterator[BackendPool]:
 
 @pytest.fixture(scope="session", params=list(BACKENDS))
 def opened_backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> BackendUnderTest:
-    """Each backend in turn, with what earlier tests left in its containers."""
+    """Each backend in turn, whose containers may hold state of earlier tests."""
     return backend_pool.get(request.param)
 
 
 @pytest.fixture
 def backend(opened_backend: BackendUnderTest) -> Iterator[BackendUnderTest]:
-    """Each backend in turn, whose default container is empty and is emptied after the test."""
+    """Each backend in turn; its default container is emptied before and after the test."""
     opened_backend.reset()
     yield opened_backend
     opened_backend.reset()
@@ -39,7 +39,7 @@ def backend(opened_backend: BackendUnderTest) -> Iterator[BackendUnderTest]:
 
 @pytest.fixture
 def shared_backend(backend: BackendUnderTest) -> BackendUnderTest:
-    """Each backend on which sessions share state; the test is skipped on the others."""
+    """Each backend in turn whose sessions share state; skips the test on the others."""
     if not backend.shared:
         pytest.skip("sessions of this process share nothing")
     return backend
@@ -47,7 +47,7 @@ def shared_backend(backend: BackendUnderTest) -> BackendUnderTest:
 
 @pytest.fixture
 def fresh_graph() -> Iterator[None]:
-    """A default graph of the test's own; the test may leave no connection open."""
+    """A new default graph for the test; fails if the test leaves a connection open."""
     reset_default_graph()
     before = owners.innermost()
     yield
@@ -57,6 +57,6 @@ def fresh_graph() -> Iterator[None]:
 
 @pytest.fixture
 def leaves_nothing() -> Iterator[None]:
-    """The test may leave no process, thread or listening port behind."""
+    """Fails if the test leaves a process, thread or listening port behind."""
     with no_leaks():
         yield

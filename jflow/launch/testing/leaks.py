@@ -16,12 +16,12 @@ from jflow.plan.validator import VALIDATOR
 _FOR_THE_PROCESS = re.compile(
     r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)"
 )
-"""Names of threads that live as long as the process once they are needed; the last is gRPC's."""
+"""Names of threads that stay for the life of the process once started; the last is gRPC's."""
 
 
 @contextmanager
 def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
-    """A block that leaves no process, thread or listening port behind.
+    """A context manager that fails if a process, thread or listening port is left behind.
 
     Args:
       patience: how long they may take to end after the block, in seconds.
@@ -29,13 +29,13 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
     Raises:
       AssertionError: if one is left; the message names it.
     """
-    before = _held()
+    before = _live_resources()
     yield
     left: set[str] = set()
 
     def is_clean() -> bool:
         nonlocal left
-        left = _held() - before
+        left = _live_resources() - before
         return not left
 
     try:
@@ -46,8 +46,8 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
         ) from None
 
 
-def _held() -> set[str]:
-    """The processes, ports and threads of this process, as texts."""
+def _live_resources() -> set[str]:
+    """Returns the child processes, listening ports and threads of this process, as texts."""
     this = psutil.Process()
     # These live as long as the process once they are needed.
     permanent = {VALIDATOR.pid, *shared_pids()}

@@ -28,14 +28,14 @@ _READ_AT_IMPORT = (
     *("CUDA_", "GLIBC_", "GRPC_", "JAX_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON"),
     *("TF_CPP_", "XLA_"),
 )
-"""How the names of variables begin that libraries read when they are imported."""
+"""Prefixes of the environment variables that libraries read when they are imported."""
 
 _zygotes: dict[object, Zygote] = {}
 _lock = threading.Lock()
 
 
 def shared_zygote() -> Zygote:
-    """The zygote of this process, which is started at its first use and must not be closed.
+    """Returns the zygote shared by this process, which must not be closed; starts it at first use.
 
     A program must not see what another one would have read at its start. So there is one for each
     working directory and environment of libraries that this process has had.
@@ -51,17 +51,17 @@ def shared_zygote() -> Zygote:
 
 
 def shared_pids() -> set[int]:
-    """The process ids of the shared zygotes."""
+    """Returns the process ids of the shared zygotes."""
     with _lock:
         return {zygote.pid for zygote in _zygotes.values()}
 
 
 class ProcessCluster(StartedCluster):
-    """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
+    """A cluster of server processes on the loopback interface, for tests of failures.
 
-    The processes end with the block, and with this process, however it ends. They are forked from
-    one that has imported jflow, so a restart takes a tenth of a second. That one is shared by the
-    clusters of this process, and ends with it.
+    The processes end when the context exits, and with this process, however it ends. They are
+    forked from a zygote, so a restart takes a tenth of a second. The clusters of this process share
+    the zygote, which ends with it.
 
     Args:
       ps: number of tasks of the job "ps".
@@ -71,7 +71,7 @@ class ProcessCluster(StartedCluster):
 
     Raises:
       UnavailableError: if a process ends while it starts.
-      OpError: what a task refuses to start with.
+      OpError: the error with which a task fails to start.
     """
 
     def __init__(
@@ -105,39 +105,39 @@ class ProcessCluster(StartedCluster):
 
     @property
     def zygote(self) -> Zygote:
-        """The zygote of the tasks; it can also start other programs that use jflow."""
+        """The zygote of the tasks, which can also start other programs that use jflow."""
         return self._zygote
 
     def address(self, job: str = "worker", index: int = 0) -> str:
-        """The address of a task, "host:port"."""
+        """Returns the address of a task, "host:port"."""
         return self._spec.task_address(job, index)
 
     def pid(self, job: str = "worker", index: int = 0) -> int:
-        """The process id of a task."""
+        """Returns the process id of a task."""
         return self._programs[Task(job, index)].pid
 
     def points(self, job: str = "worker", index: int = 0) -> failpoints:
-        """The failpoints of a task, to ask what was reached and to release pauses."""
+        """Returns the failpoints of a task, which tell what was reached and release pauses."""
         return self._points[str(Task(job, index))]
 
     def kill(self, job: str = "worker", index: int = 0) -> None:
-        """Ends a task's process at once (SIGKILL), as a crash would."""
+        """Kills a task's process (SIGKILL), as a crash would."""
         self._programs[Task(job, index)].kill()
 
     def pause(self, job: str = "worker", index: int = 0) -> None:
-        """Stops a task's process (SIGSTOP): it keeps its connections and answers nothing."""
+        """Pauses a task's process (SIGSTOP), which keeps its connections but does not respond."""
         self._programs[Task(job, index)].pause()
 
     def resume(self, job: str = "worker", index: int = 0) -> None:
-        """Lets a paused task go on (SIGCONT)."""
+        """Resumes a paused task (SIGCONT)."""
         self._programs[Task(job, index)].resume()
 
     def exit_code(self, job: str = "worker", index: int = 0) -> int | None:
-        """The exit code of a task's process, -9 after `kill`; None while it runs."""
+        """Returns the exit code of a task's process, -9 after `kill`; None while it runs."""
         return self._programs[Task(job, index)].exit_code
 
     def wait_until_ended(self, job: str = "worker", index: int = 0) -> int:
-        """Waits until a task's process has ended, as by `Kill`; returns its exit code."""
+        """Blocks until a task's process has ended, and returns its exit code."""
         return self._programs[Task(job, index)].wait()
 
     def restart(
@@ -146,11 +146,12 @@ class ProcessCluster(StartedCluster):
         index: int = 0,
         points: Mapping[str, FailpointAction] | None = None,
     ) -> None:
-        """Starts a task anew at its address; ends it first if it runs. Returns when it serves.
+        """Restarts a task at its address, ending it first if it runs; returns once it serves.
 
         Args:
           job, index: the task.
-          points: what happens at failpoints of the new process; none of the former one's stay.
+          points: what happens at failpoints of the new process; those of the former process are
+            dropped.
         """
         task = Task(job, index)
         self._programs[task].close()
@@ -163,7 +164,7 @@ class ProcessCluster(StartedCluster):
         self._listen(task, "ready")
 
     def close(self) -> None:
-        """Ends every process, and waits for it. May be called again."""
+        """Ends all processes and waits for them. May be called again."""
         for program in self._programs.values():
             program.close()
         for points in self._points.values():

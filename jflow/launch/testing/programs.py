@@ -1,4 +1,4 @@
-"""Programs in processes of their own, which a test can kill, pause and resume; free ports."""
+"""Runs programs in processes that a test can kill, pause and resume; finds free ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jflow.launch.zygote import ForkedProgram, Zygote
 
 
 def free_ports(n: int) -> list[int]:
-    """Returns different ports of the loopback interface that are free now, from the system."""
+    """Returns different loopback ports that are free now, as chosen by the system."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for one in sockets:
@@ -30,7 +30,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def free_hosts(n: int, port: int = 2222) -> list[str]:
-    """Returns different loopback addresses at which a port is free now."""
+    """Returns different loopback addresses on which `port` is free now."""
     hosts: list[str] = []
     while len(hosts) < n:
         host = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
@@ -41,7 +41,7 @@ def free_hosts(n: int, port: int = 2222) -> list[str]:
 
 
 class ProgramProcess(Closing):
-    """A program in a process of its own, which ends with the `with` block at the latest.
+    """A program in a process of its own, which is ended at the latest when the context exits.
 
     Its standard error is that of this process.
 
@@ -77,16 +77,16 @@ class ProgramProcess(Closing):
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process id of the program."""
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for the signal that ended it; None while the program runs."""
+        """The exit code, negative for the signal that ended the program; None while it runs."""
         return self._process.poll()
 
     def kill(self) -> None:
-        """Ends the process at once (SIGKILL), as a crash of its machine would."""
+        """Kills the process (SIGKILL), as a crash of its machine would."""
         self._process.kill()
         self._process.wait()
 
@@ -95,14 +95,14 @@ class ProgramProcess(Closing):
         self._process.terminate()
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP): it keeps its connections and answers nothing on them.
+        """Pauses the process (SIGSTOP), which keeps its connections but does not respond.
 
         Returns when it has stopped.
         """
         pause_process(self._process.pid)
 
     def resume(self) -> None:
-        """Lets the process go on (SIGCONT) after `pause`."""
+        """Resumes the process (SIGCONT) after `pause`."""
         self._process.send_signal(signal.SIGCONT)
 
     def write_line(self, text: str) -> None:
@@ -112,7 +112,7 @@ class ProgramProcess(Closing):
         stdin.flush()
 
     def has_line(self) -> bool:
-        """Whether `read_line` would return at once: there is a line, or the output has ended."""
+        """Whether `read_line` would return immediately, with a line or at the end of output."""
         return self._has_line() or self._read()
 
     def read_line(self, patience: float = PATIENCE_S) -> str:
@@ -131,7 +131,7 @@ class ProgramProcess(Closing):
         return line.decode()
 
     def wait(self, patience: float = PATIENCE_S) -> int:
-        """Waits until the program has ended; returns its exit code. Raises as `read_line`."""
+        """Blocks until the program has ended, and returns its exit code. Raises as `read_line`."""
         wait_until(
             lambda: self.exit_code is not None,
             f"the end of {self._name}",
@@ -141,7 +141,7 @@ class ProgramProcess(Closing):
         return self._process.wait()
 
     def close(self) -> None:
-        """Ends the process if it runs, and closes the pipes. May be called again."""
+        """Kills the process if it still runs, and closes the pipes. May be called again."""
         if self.exit_code is None:
             self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -158,7 +158,7 @@ class ProgramProcess(Closing):
         return b"\n" in self._unread
 
     def _read(self) -> bool:
-        """Reads what there is; whether there is a line now, or the output has ended."""
+        """Reads available output; returns whether there is a line now, or the output has ended."""
         stdout = _pipe(self._process.stdout)
         if not select.select([stdout], [], [], 0)[0]:
             return False
@@ -174,7 +174,7 @@ def run_program(
     cwd: str | os.PathLike[str] | None = None,
     patience: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end, however long that takes while it prints or computes.
+    """Runs a program to its end; fails only if it neither prints nor computes for too long.
 
     Args:
       command: as for `ProgramProcess`.
@@ -232,13 +232,13 @@ def _text(file: IO[bytes]) -> str:
 
 
 def pause_process(pid: int) -> None:
-    """Stops a process (SIGSTOP) and waits until it has: each thread goes on for a moment."""
+    """Pauses a process (SIGSTOP) and waits until all of its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: _is_stopped(pid), f"process {pid} to stop")
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether no thread of a process runs; also if the process has ended."""
+    """Whether no thread of a process runs, or the process has ended."""
     states = []
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):  # the thread has ended

@@ -1,4 +1,4 @@
-"""Waiting for conditions, as long as there is progress."""
+"""Waits for conditions for as long as there is progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wait_until(
     patience: float = PATIENCE_S,
     progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Waits in this thread until a condition is true.
+    """Blocks this thread until a condition is true.
 
     Args:
       condition: called again and again.
@@ -47,7 +47,7 @@ async def wait_until_async(
     patience: float = PATIENCE_S,
     progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Waits on an event loop; see `wait_until`."""
+    """Waits on an event loop until a condition is true; see `wait_until`."""
     for _ in _polling(condition, what, patience, progress):
         await asyncio.sleep(_POLL_S)
 
@@ -77,15 +77,15 @@ def _polling(
     condition: Callable[[], object], what: str, patience: float, progress: Callable[[], object]
 ) -> Iterator[None]:
     start = since = time.monotonic()
-    seen = progress()
+    last_progress = progress()
     while not condition():
         if time.monotonic() - since > patience:
             now = progress()
-            if now == seen:
+            if now == last_progress:
                 elapsed = time.monotonic() - start
                 raise AssertionError(
                     f"{what} did not come true in {elapsed:.1f} s, "
                     f"the last {patience:.1f} s of them without progress"
                 )
-            seen, since = now, time.monotonic()
+            last_progress, since = now, time.monotonic()
         yield
