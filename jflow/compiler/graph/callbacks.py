@@ -269,7 +269,7 @@ for _primitive in CALLBACKS.values():
 
 @dataclass(frozen=True)
 class _ForEach:
-    """Calls a function for each element of its arguments.
+    """A callback that calls a function once for each row of its arguments and stacks the results.
 
     Attributes:
       function: takes and returns arrays in a flat order.
@@ -307,7 +307,7 @@ class _ForEach:
 
 
 def as_callback(eqn: jex.JaxprEqn) -> jex.JaxprEqn | None:
-    """Returns the callback that stands for a scan over a pure callback; None for any other."""
+    """Returns a scan over one pure callback as a single callback; None for any other equation."""
     if eqn.primitive.name != "scan":
         return None
     n_consts, n_carry = internals.scan_sizes(eqn.params)

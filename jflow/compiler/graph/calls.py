@@ -63,7 +63,7 @@ def on_any_rank(
     function: str,
     attributes: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Adds a call of a function of JAX on a tensor of unknown rank, which the host has, too.
+    """Adds a JAX function of a tensor of unknown rank, with a host function as fallback.
 
     A step that does not know the rank calls the function of the host.
 
@@ -85,7 +85,7 @@ def on_any_rank(
 
 
 def plain(function: str, name: str, value: Any) -> Any:
-    """An attribute of a call as a plain value. Raises TypeError if it holds something else."""
+    """Returns an attribute of a call as a plain value. Raises TypeError if it is not one."""
 
     def leaf(item: Any) -> Any:
         item = item.item() if isinstance(item, np.generic) else item

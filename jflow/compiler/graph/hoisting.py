@@ -101,7 +101,7 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
 
 
 def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
-    """Returns requests of nested equations that differ from the request of `eqn`."""
+    """Returns the requests of nested equations that differ from that of `eqn` itself."""
     inside = {
         requested
         for body in _bodies(eqn)
@@ -112,13 +112,13 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the non-empty requests of an equation and of nested equations."""
+    """Returns the distinct non-empty requests of an equation and of its nested equations."""
     devices = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
     return sorted((requested for requested in devices if not requested.is_empty), key=str)
 
 
 def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the non-empty requests of nested equations."""
+    """Returns the distinct non-empty requests of nested equations."""
     devices = {
         requested
         for body in _bodies(eqn)
@@ -129,7 +129,7 @@ def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
 
 
 class _Flattener:
-    """Builds the flat program.
+    """Builds the flat program, equation by equation.
 
     Args:
       keep_rules: see `hoist_state`.
@@ -281,7 +281,7 @@ class _Flattener:
         return self._append(_on_one_device(eqn), args)
 
     def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        """Emits a piece of a conditional."""
+        """Emits a conditional or other piece of one that was split around its callbacks."""
         is_branch = eqn.primitive.name == "cond"
         return self._append(_on_one_device(eqn) if is_branch else eqn, args)
 
@@ -324,7 +324,7 @@ def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """Returns the equation with the one request of itself and its body."""
+    """Returns the equation with the only device request in it. Raises if there are several."""
     # The request of the body takes precedence: under jax.checkpoint, JAX gives a forward loop
     # the request of the code around the checkpoint.
     requested = _requested_by_bodies(eqn) or _requested(eqn)
@@ -346,7 +346,7 @@ Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
 
 
 def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
-    """Returns the body with the values of variables as its first arguments."""
+    """Returns the body with the values of variables as additional leading arguments."""
     flat = _run(_Flattener(keep_rules=False, in_loop=True), body)
     inside = {ref: jex.Var(ref.aval) for ref in values}
     eqns: list[jex.JaxprEqn] = []

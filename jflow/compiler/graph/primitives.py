@@ -245,7 +245,7 @@ def is_on_host(eqn: jex.JaxprEqn) -> bool:
 
 
 def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
-    """Returns the variables and resources that an equation uses; it runs where the first is."""
+    """Returns the variables and resources that an equation uses; the first decides its device."""
     if eqn.primitive in ACCESSES:
         return (eqn.params["variable"],)
     if eqn.primitive is host_p:
@@ -298,7 +298,7 @@ def _make_bindable(primitive: jex.Primitive) -> None:
 
 
 def ensure_sizes(value: Any, sizes: Sizes) -> Any:
-    """Returns a value with numbers or other symbols in the place of some of its unknown sizes."""
+    """Substitutes unknown sizes in the shape of a value; the step checks that they are equal."""
     shape = tuple(substituted(dim, sizes) for dim in value.shape)
     if shape == value.shape:
         return value
@@ -308,7 +308,7 @@ def ensure_sizes(value: Any, sizes: Sizes) -> Any:
 
 
 def with_shape(value: Any, shape: Sequence[Any]) -> Any:
-    """Returns a value with another shape of the same rank, whose sizes are numbers and symbols.
+    """Gives a value another shape of the same rank, with numbers and symbols as sizes.
 
     The step checks that the sizes in one place of both shapes are equal.
     """
@@ -340,7 +340,7 @@ def _lower_ensured(context: Any, value: Any, *, shape: Any, equal: Any) -> list[
 
 
 def _refuse_elsewhere(primitive: jex.Primitive) -> None:
-    """Makes JAX refuse to vmap or compile accesses to state."""
+    """Registers rules by which JAX refuses to vmap or to lower accesses to state."""
 
     def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
@@ -360,7 +360,7 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
 
 
 def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
-    """Returns the first variable or resource in the parameters of an equation."""
+    """Returns the variable, or else the first resource, that the parameters of an equation name."""
     ref: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
     return ref
 

@@ -149,7 +149,7 @@ def refuse_tracer(leaf: Any) -> None:
 
 
 def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
-    """As `jax.make_jaxpr`, with clearer errors for writes to variables in loops and branches.
+    """Like `jax.make_jaxpr`, but with clearer errors for writes to variables in loops and branches.
 
     Errors about code that needs concrete values get a note with the user's line.
     """
@@ -171,7 +171,7 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
 
 
 def _narrow(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which does not allow 64 bits."""
+    """Wraps a function to run with 64-bit types disabled."""
 
     @functools.wraps(fun)
     def narrow(*args: Any) -> Any:

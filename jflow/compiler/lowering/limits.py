@@ -53,7 +53,7 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
 
 
 class _SeveralError(Exception):
-    """Raised where one device is expected, with the number of devices."""
+    """Raised if an equation has several devices where one is expected; holds their number."""
 
 
 def _names_devices(eqn: jex.JaxprEqn) -> bool:
@@ -102,7 +102,7 @@ def check_limits(op: Operation) -> None:
 
 
 class _Limits:
-    """The check of one operation; each nested jaxpr is looked at once for each depth."""
+    """The check of one operation; visits each nested jaxpr once per depth."""
 
     def __init__(self, op: Operation) -> None:
         self._op = op

@@ -1,4 +1,4 @@
-"""Queue elements that one step enqueues and dequeues itself, as dependencies.
+"""Dependencies between the enqueues and dequeues of one step on the same queue.
 
 A graph has no edge from an operation that puts elements into a queue to one that takes them out.
 Whether the second waits for the first depends on how many elements the queue holds when the step
@@ -28,7 +28,7 @@ _Users = dict[Operation, list[Operation]]
 
 
 def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operation, ...]]:
-    """For each operation that puts elements into a queue, those that wait for them.
+    """Maps each operation that enqueues to the operations of the step that dequeue its elements.
 
     Elements are taken in the order in which they are put, and both in the order of the graph. With
     what is returned as further edges the operations still have no cycle.
@@ -52,7 +52,7 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
 def _calls(
     ops: Sequence[Operation], functions: Collection[str]
 ) -> Mapping[ResourceRef, Sequence[Operation]]:
-    """The calls of functions of queues, by queue."""
+    """Returns the operations that call some queue functions, by queue."""
     calls: dict[ResourceRef, list[Operation]] = {}
     for op in ops:
         if op.eqn.primitive is host_p and op.eqn.params["function"] in functions:
@@ -69,7 +69,7 @@ def _users(ops: Sequence[Operation]) -> _Users:
 
 
 def _after(op: Operation, users: _Users) -> Collection[Operation]:
-    """What cannot begin before an operation has ended."""
+    """Returns the transitive successors of an operation."""
     successors: dict[Operation, None] = {}
     pending = [op]
     while pending:

@@ -55,7 +55,7 @@ def assign(
     soft: bool = False,
     handles: Handles = _NO_HANDLES,
 ) -> GroupAssignment:
-    """Returns the first half of a placement, see `Strategy`."""
+    """Computes the first half of a placement; see `Strategy`."""
     owners = {op: owner_op(op) for op in ops}
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
@@ -76,7 +76,7 @@ def assign(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Request:
-    """The request of groups of operations; one object for all with the same.
+    """The combined request of groups; groups with equal requests share one object.
 
     Attributes:
       spec: the combined request of a group.
@@ -89,7 +89,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class GroupAssignment:
-    """A task for each group of operations.
+    """The first half of a placement by the rules: a task for each group of operations.
 
     Attributes:
       owners: the owner op of each operation that is placed.
@@ -108,7 +108,7 @@ class GroupAssignment:
     def place(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Placement:
-        """See `Assignment.place`; the rules do not look at memory."""
+        """See `Assignment.place`; the rules ignore memory."""
         chosen: dict[Group, Device] = {}
         known: dict[_Request, Device] = {}
         for group, request in self.requests.items():
@@ -172,7 +172,7 @@ def _no_device(
 def _move_constants(
     placement: dict[Operation, Device], colocated: Mapping[Operation, Group]
 ) -> None:
-    """Applies rule 6."""
+    """Moves each unplaced constant to the device of its consumers, if they are on one (rule 6)."""
     targets: dict[Operation, set[Device]] = {}
     for op, device in placement.items():
         for tensor in op.inputs:

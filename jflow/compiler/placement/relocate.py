@@ -38,7 +38,7 @@ _MOST_SINGLES = 16
 
 @dataclass(frozen=True)
 class Relocation:
-    """Colocated state that would be elsewhere.
+    """A proposed move of colocated state to another device.
 
     Attributes:
       states: what moves together.
@@ -52,7 +52,7 @@ class Relocation:
 
     @property
     def source(self) -> Device:
-        """The device that it is on."""
+        """The device that the state is on."""
         return Device.parse(self.states[0].device)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class RelocationPlan:
-    """Relocations, with predicted step times and the cost of the moves.
+    """Proposed moves, with the predicted step times before and after them and their cost.
 
     Attributes:
       relocations: what would move.
@@ -77,7 +77,7 @@ class RelocationPlan:
 
 
 class Relocator:
-    """Plans the moves of the state of one session.
+    """Plans which state of a session should move.
 
     Args:
       graph: the graph of the session.
@@ -115,7 +115,7 @@ class Relocator:
         self._groups = groups(graph.get_operations())
 
     def plan(self, strategy: Strategy) -> RelocationPlan:
-        """What a strategy would move.
+        """Returns the moves by which a strategy would reduce the predicted step time most.
 
         Raises:
           InvalidArgumentError: as the strategy; also if it breaks a constraint.
@@ -148,7 +148,7 @@ class Relocator:
         return relocations
 
     def _movable(self) -> list[tuple[Operation, ...]]:
-        """The handle ops of each class of state that can move."""
+        """Returns the handle ops of each colocation class whose state can move."""
         placed = self._handles
         movable: dict[Group, tuple[Operation, ...]] = {}
         for op in placed:
@@ -165,7 +165,7 @@ class Relocator:
         return ref.kind in MOVABLE and (ref.is_shared or self._moves_private)
 
     def _placed(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
-        """Places all steps as one problem, in which the state of some handle ops is free."""
+        """Places all steps together, with only the state of the `free` handle ops movable."""
         placer, inventory = self._placer, self._inventory
         fixed = {op: device for op, device in self._handles.items() if op not in free}
         if not isinstance(strategy, ByFunction):
@@ -189,7 +189,7 @@ class Relocator:
         return Relocation(states, target, sum(map(size_of, refs)))
 
     def _moved(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
-        """Where the handle ops of relocated state would be."""
+        """Returns the new devices of the handle ops whose state is relocated."""
         targets = {state: one.target for one in relocations for state in one.states}
         return {
             op: targets[state]
@@ -214,7 +214,7 @@ class Relocator:
         return seconds
 
     def _cost(self, one: Relocation) -> float:
-        """Seconds for the copy, which goes through the master."""
+        """Returns the seconds to copy the state, which goes through the master."""
         devices = [one.source, one.target]
         costs = estimated([], devices, self._calibration, self._inventory.wiring)
         return 2 * costs.transfer(one.n_bytes, 0, 1) + MOVE_S
