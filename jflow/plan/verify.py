@@ -1,4 +1,4 @@
-"""Verifier of plans, run before anything of a plan is looked up or compiled.
+"""Verifier of plans, which runs before any name in a plan is looked up or compiled.
 
 Plans come from `jflow.compiler.partition` or over the wire. `verify` checks each invariant that one
 plan shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
@@ -74,7 +74,7 @@ def verify(plan: Plan) -> None:
 def check_size(
     *, n_stages: int = 0, n_instructions: int = 0, n_operands: int = 0, n_states: int = 0
 ) -> None:
-    """Refuses plans that would cost too much, before they are read.
+    """Rejects plans that exceed the limits of their size, before they are read.
 
     Args:
       n_stages, n_instructions, n_operands, n_states: how much of each all plans have that are
@@ -263,7 +263,7 @@ class _PlanVerifier:
             )
 
     def _is_done(self, stage: int) -> bool:
-        """Whether `stage`, which is not a later one, is the current stage or ends before it."""
+        """Whether an earlier stage is certain to have run before the current one."""
         after = self._plan.after
         if not after or stage < 0 or stage == self._stage or stage in self._named:
             return True
