@@ -338,8 +338,8 @@ class _PlanVerifier:
             self._fill(slot, self._stage, run)
         for slot in (*run.inputs, *(default for _, _, default in run.defaults)):
             self._read(slot, run)
-        defaulted = (slot for _, slot, _ in run.defaults)
-        for slot in (*run.outputs, *(slot for _, slot in run.after), *defaulted):
+        default_slots = (slot for _, slot, _ in run.defaults)
+        for slot in (*run.outputs, *(slot for _, slot in run.after), *default_slots):
             self._fill(slot, self._stage, run)
 
     def _check_sizes(self, sizes: EqualSizes, run: Run) -> None:
@@ -354,8 +354,10 @@ class _PlanVerifier:
 
     def _check_variables(self, run: Run) -> None:
         held = (variable for variable, _ in (*run.before, *run.after))
-        defaulted = (variable for variable, _, _ in run.defaults)
-        self._check_numbers((*run.reads, *run.writes, *run.initializes, *held, *defaulted), run)
+        default_variables = (variable for variable, _, _ in run.defaults)
+        self._check_numbers(
+            (*run.reads, *run.writes, *run.initializes, *held, *default_variables), run
+        )
         if len({*run.reads}) < len(run.reads) or len({*run.writes}) < len(run.writes):
             self._fail("it reads or writes a variable twice", run)
         if not {*run.initializes} <= {*run.writes}:

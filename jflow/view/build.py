@@ -89,7 +89,7 @@ class _Builder:
         if op.eqn.primitive in HANDLES:
             draft = self._state(op, device)
         elif op.eqn.primitive is read_p and not op.control_inputs:
-            draft = self._used(op, op.eqn.params["variable"], device)
+            draft = self._state_box(op, op.eqn.params["variable"], device)
         else:
             kind = BoxKind.ACCESS if state_of(op.eqn) else BoxKind.OPERATION
             draft = _Draft(kind, op.name, device, op.origin)
@@ -106,7 +106,7 @@ class _Builder:
             if before in self._draft_of:
                 self._flow(self._draft_of[before], draft, Flow.CONTROL)
         for ref in state_of(op.eqn) if draft.kind is BoxKind.ACCESS else ():
-            state = self._used(op, ref, draft.device)
+            state = self._state_box(op, ref, draft.device)
             takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
             self._flow(*((state, draft) if takes else (draft, state)), Flow.STATE)
 
@@ -127,7 +127,7 @@ class _Builder:
         yield from self._feeds.values()
         yield from (d for d in self._draft_of.values() if d.kind is not BoxKind.STATE)
 
-    def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> _Draft:
+    def _state_box(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> _Draft:
         """Returns the box of the variable or resource that an operation uses."""
         draft = self._state(op.graph.handle_of(ref), device)
         draft.state = _state(ref)

@@ -102,8 +102,8 @@ def _op(op: OpInfo) -> dict[str, Any]:
 
 
 def _state(state: StateInfo) -> dict[str, Any]:
-    about = {"kind": state.kind, "name": state.name, "container": state.container}
-    return about | (_spec(state.spec) if state.spec else {"dtype": None, "shape": None})
+    metadata = {"kind": state.kind, "name": state.name, "container": state.container}
+    return metadata | (_spec(state.spec) if state.spec else {"dtype": None, "shape": None})
 
 
 def _value(value: TensorInfo) -> dict[str, Any]:

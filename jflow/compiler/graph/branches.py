@@ -104,8 +104,8 @@ def cut(
         outside = [jex.Var(var.aval) for var in branch.jaxpr.constvars]
         consts.update(zip(outside, branch.consts, strict=True))
         inputs = [*branch.jaxpr.constvars, *branch.jaxpr.invars]
-        known = dict(zip(inputs, [*outside, *operands], strict=True))
-        all_branches.append(_Branch(number, branch.jaxpr, known))
+        atom_by_input = dict(zip(inputs, [*outside, *operands], strict=True))
+        all_branches.append(_Branch(number, branch.jaxpr, atom_by_input))
     cutter = _Cutter(eqn, index, len(branches), emit)
     for one in all_branches:
         for piece, call in enumerate(one.calls):

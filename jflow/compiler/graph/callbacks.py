@@ -149,11 +149,11 @@ def has_callback(eqn: jex.JaxprEqn) -> bool:
 
 
 def _is_calling(jaxpr: jex.Jaxpr) -> bool:
-    known = _CALLING.get(jaxpr)
-    if known is None:
-        known = any(is_callback(eqn) or has_callback(eqn) for eqn in jaxpr.eqns)
-        _CALLING[jaxpr] = known
-    return known
+    calls_python = _CALLING.get(jaxpr)
+    if calls_python is None:
+        calls_python = any(is_callback(eqn) or has_callback(eqn) for eqn in jaxpr.eqns)
+        _CALLING[jaxpr] = calls_python
+    return calls_python
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:

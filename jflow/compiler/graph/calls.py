@@ -42,14 +42,16 @@ def call(
     Raises:
       TypeError: if an attribute is something else, such as a tensor.
     """
-    known = {key: plain(function, key, value) for key, value in (attributes or {}).items()}
+    plain_attributes = {
+        key: plain(function, key, value) for key, value in (attributes or {}).items()
+    }
     return graph.add(
         host_p,
         [tensor.var for tensor in inputs],
         outputs,
         name=name,
         function=function,
-        attributes=pack(known, f"arguments of {function!r}"),
+        attributes=pack(plain_attributes, f"arguments of {function!r}"),
         resources=tuple(resources),
         is_blocking=is_blocking,
     )

@@ -92,7 +92,7 @@ def gradients(
             totals = _record(graph, path, targets, sources, seeds, stops)
         else:
             totals = _slopes(graph, targets, sources, seeds, _points(stops))
-        return _gated(graph, totals) if gate_gradients else totals
+        return _copies_after_all(graph, totals) if gate_gradients else totals
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ def _slopes(
     """Adds and returns the derivative of the sum of the targets with respect to each source."""
     leaves = list(dict.fromkeys(t for source in sources for t in source.points))
     if seeds is not None:
-        seeds = [_fitted(graph, *pair) for pair in zip(seeds, targets, strict=True)]
+        seeds = [_cast_to_shape(graph, *pair) for pair in zip(seeds, targets, strict=True)]
     slopes: dict[Tensor, Tensor] = {}
     for group in _independent(graph, leaves, stops):
         slopes.update(_pull_back(graph, group, targets, seeds, stops))
     return [_total(graph, [slopes[t] for t in x.points if t in slopes]) for x in sources]
 
 
-def _fitted(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
+def _cast_to_shape(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
     """Casts a derivative to the shape of its target; the step checks that unknown sizes agree."""
     shape: Any = target.aval.shape
     if seed.aval.shape == shape or not is_compatible(seed.aval.shape, shape):
@@ -205,7 +205,7 @@ def _zeros(graph: Graph, source: _Source) -> Tensor:
     return graph.constant(np.zeros(source.variable.shape, source.variable.dtype))
 
 
-def _gated(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
+def _copies_after_all(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
     """Returns copies of derivatives, each of which runs only after all of them are computed."""
     terms = list(dict.fromkeys(slope for slope in slopes if slope is not None))
     copies = dict(zip(terms, graph.after([slope.op for slope in terms], terms), strict=True))
@@ -360,8 +360,8 @@ def _forward(
     cut = {*leaves, *stops}
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
-    known = {*leaves, *inside}
-    captured = [t for t in dict.fromkeys(used) if t not in known]
+    available = {*leaves, *inside}
+    captured = [t for t in dict.fromkeys(used) if t not in available]
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
@@ -383,10 +383,10 @@ def _insert_sharing(
     graph: Graph, path: Iterable[Operation], jaxpr: jex.ClosedJaxpr, inputs: Sequence[Tensor]
 ) -> list[Tensor]:
     """Adds the equations of a derivative, but reuses equal operations of the forward pass."""
-    known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
+    op_by_identity = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
     def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
-        return known.get(_identity(eqn, args))
+        return op_by_identity.get(_identity(eqn, args))
 
     order = EffectOrder[Operation]()
     slopes = graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing, order=order)

@@ -345,7 +345,7 @@ Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
 """Passes variables' values into an equation, given its parameters and arguments."""
 
 
-def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
+def _with_value_arguments(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
     """Returns the body with the values of variables as additional leading arguments."""
     flat = _run(_Flattener(keep_rules=False, in_loop=True), body)
     inside = {ref: jex.Var(ref.aval) for ref in values}
@@ -365,7 +365,7 @@ def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
 
 
 def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
-    body = {"jaxpr": _taking(params["jaxpr"], values)}
+    body = {"jaxpr": _with_value_arguments(params["jaxpr"], values)}
     taking = internals.scan_with_constants(params, len(values))
     return taking | body, [*values.values(), *args]
 
@@ -373,8 +373,8 @@ def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, lis
 def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     taking = {
-        "cond_jaxpr": _taking(params["cond_jaxpr"], values),
-        "body_jaxpr": _taking(params["body_jaxpr"], values),
+        "cond_jaxpr": _with_value_arguments(params["cond_jaxpr"], values),
+        "body_jaxpr": _with_value_arguments(params["body_jaxpr"], values),
         "cond_nconsts": n_cond + len(values),
         "body_nconsts": n_body + len(values),
     }
@@ -384,12 +384,12 @@ def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, li
 
 def _cond(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
     index, *operands = args
-    branches = tuple(_taking(branch, values) for branch in params["branches"])
+    branches = tuple(_with_value_arguments(branch, values) for branch in params["branches"])
     return params | {"branches": branches}, [index, *values.values(), *operands]
 
 
 def _checkpoint(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
-    body = _taking(jex.ClosedJaxpr(params["jaxpr"], []), values)
+    body = _with_value_arguments(jex.ClosedJaxpr(params["jaxpr"], []), values)
     if body.consts:
         raise NotImplementedError(
             "a function under jax.checkpoint that reads a variable and has constant arrays is not "

@@ -66,8 +66,8 @@ def add_primitive(
 
 def taken_names(graph: Graph, names: Sequence[str]) -> list[str]:
     """Returns those of `names` that the graph already uses, compared without case."""
-    known = {op.name.casefold() for op in graph.get_operations()}
-    return [name for name in names if name.casefold() in known]
+    used_names = {op.name.casefold() for op in graph.get_operations()}
+    return [name for name in names if name.casefold() in used_names]
 
 
 def location_of(op: Operation) -> origin.SourceLocation | None:

@@ -344,14 +344,14 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
 
     def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
-            f"a write to {_used(params)} is not supported inside jax.vmap, where it has a value "
-            f"for each example (at {line}); return the values from the mapped function and write "
+            f"a write to {_first_ref(params)} is not supported inside jax.vmap, where it has a "
+            f"value for each example (at {line}); return the values from the mapped function and write "
             "once outside of it"
         )
 
     def refuse_lowering(_: Any, *__: Any, **params: Any) -> NoReturn:
         raise TypeError(
-            f"{_used(params)} cannot be used inside a nested jax.jit; decorate the outermost "
+            f"{_first_ref(params)} cannot be used inside a nested jax.jit; decorate the outermost "
             "function with jflow.function, or pass the value as an argument"
         )
 
@@ -359,7 +359,7 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
     mlir.register_lowering(primitive, refuse_lowering)
 
 
-def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
+def _first_ref(params: dict[str, Any]) -> VariableRef | ResourceRef:
     """Returns the variable, or else the first resource, that the parameters of an equation name."""
     ref: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
     return ref

@@ -57,9 +57,9 @@ class Request:
 
     def inside(self, outer: Request) -> Request:
         """Returns this request nested inside the scopes of `outer`."""
-        devices = _remembered((*outer.devices, *self.devices))
-        targets = _remembered((*outer.targets, *self.targets))
-        return Request(tuple(_merged(devices)), targets)
+        devices = _since_last_none((*outer.devices, *self.devices))
+        targets = _since_last_none((*outer.targets, *self.targets))
+        return Request(tuple(_merge_specs(devices)), targets)
 
     @property
     def is_resolved(self) -> bool:
@@ -121,11 +121,11 @@ def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
 def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
     # The current request must be read before the context is entered.
     within = request.inside(_current())
-    with block, _carrying({_KEY: within}):
+    with block, _metadata_scope({_KEY: within}):
         yield
 
 
-def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
+def _metadata_scope(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
     block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
     return block
 
@@ -140,7 +140,7 @@ def default_request_scope(spec: DeviceSpec | None) -> AbstractContextManager[Any
 @contextmanager
 def request_scope(request: Request) -> Iterator[None]:
     """Context manager that nests `request` inside the current request."""
-    with _carrying({_KEY: request.inside(_current())}):
+    with _metadata_scope({_KEY: request.inside(_current())}):
         yield
 
 
@@ -151,7 +151,7 @@ def device_request_scope(spec: DeviceSpec) -> AbstractContextManager[Any]:
 
 def exact_request_scope(request: Request) -> AbstractContextManager[Any]:
     """Returns a context manager whose equations have exactly `request`."""
-    return _carrying({_KEY: None if request == _NOTHING else request})
+    return _metadata_scope({_KEY: None if request == _NOTHING else request})
 
 
 def empty_request_scope() -> AbstractContextManager[Any]:
@@ -182,7 +182,7 @@ def context_with(context: Any, request: Request | None) -> Any:
         **(context.xla_metadata or {}),
         _KEY: None if request == _NOTHING else request,
     }
-    with context.manager, _carrying(metadata):
+    with context.manager, _metadata_scope(metadata):
         return present_context()
 
 
@@ -211,12 +211,12 @@ def present_context() -> Any:
     return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
 
 
-def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:
+def _since_last_none(blocks: tuple[T, ...]) -> tuple[T, ...]:
     """Returns the items from the last None on; None discards those before it."""
     return blocks[max((i for i, block in enumerate(blocks) if block is None), default=0) :]
 
 
-def _merged(devices: Iterable[Block]) -> list[Block]:
+def _merge_specs(devices: Iterable[Block]) -> list[Block]:
     """Merges consecutive device specs into one, so that equal scopes give equal requests."""
     merged: list[Block] = []
     for block in devices:

@@ -86,7 +86,7 @@ def row_indices(
     Returns:
       `RowGather.program` and `clips`; None if the equation does anything else.
     """
-    eqns = _flat(eqn, var)
+    eqns = _inline_calls(eqn, var)
     uses = [eqn for eqn in eqns if var in [x for x in eqn.invars if isinstance(x, jex.Var)]]
     if len(uses) != 1 or uses[0].primitive is not jex.primitives.gather_p or len(eqn.outvars) != 1:
         return None
@@ -121,7 +121,7 @@ def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:
     )
 
 
-def _flat(eqn: jex.JaxprEqn, var: jex.Var) -> list[jex.JaxprEqn]:
+def _inline_calls(eqn: jex.JaxprEqn, var: jex.Var) -> list[jex.JaxprEqn]:
     """Inlines an equation: nested `jit` calls that take `var` are replaced by their bodies."""
     flat: list[jex.JaxprEqn] = []
 

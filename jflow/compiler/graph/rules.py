@@ -48,13 +48,13 @@ class _Freeing(jaxprs.Rewriting):
 
 
 def _has_rule(jaxpr: jex.Jaxpr) -> bool:
-    known = _HAS_RULE.get(jaxpr)
-    if known is None:
-        known = _HAS_RULE[jaxpr] = any(
+    has_rule = _HAS_RULE.get(jaxpr)
+    if has_rule is None:
+        has_rule = _HAS_RULE[jaxpr] = any(
             eqn.primitive.name in _RULES or any(map(_has_rule, jex.jaxprs_in_params(eqn.params)))
             for eqn in jaxpr.eqns
         )
-    return known
+    return has_rule
 
 
 def _free(eqn: jex.JaxprEqn) -> jex.JaxprEqn:

@@ -158,7 +158,7 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
             return jax.make_jaxpr(fun)(*shapes)
         # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
         with allow_64_bits(True):
-            return jax.make_jaxpr(_narrow(fun))(*shapes)
+            return jax.make_jaxpr(_without_64_bits(fun))(*shapes)
     except _NEEDS_A_VALUE as error:
         location = origin.location_in(error.__traceback__)
         if location is not None:
@@ -170,7 +170,7 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
         raise
 
 
-def _narrow(fun: Callable[..., Any]) -> Callable[..., Any]:
+def _without_64_bits(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function to run with 64-bit types disabled."""
 
     @functools.wraps(fun)

@@ -93,14 +93,14 @@ def fitted(
         inner = sizes_after(newest)
         if (symbols.keys() | inner).isdisjoint(_WORD.findall(str(error))):
             raise
-        refitted = _unified(trace, symbols, error)
+        refitted = _trace_unified(trace, symbols, error)
         if refitted is None:
             _explain(error, symbols.keys() | inner, arguments)
             raise
         return refitted
 
 
-def _unified(
+def _trace_unified(
     trace: Callable[[Sizes], _Traced], symbols: Mapping[str, Dim], error: Exception
 ) -> _Traced | None:
     """Traces with as few sizes made equal as possible; returns None if no choice makes it valid."""
@@ -113,20 +113,20 @@ def _unified(
 
     needed: list[_Pair] = []
     for _ in range(_MAX_ROUNDS):
-        more = _consistent(needed, _pairs(error, symbols))
+        more = _consistent_pairs(needed, _pairs(error, symbols))
         if not more:
             return None
         each = [[pair] for pair in more[:_MAX_PAIRS]]
         for added in [*each, more] if len(more) > 1 else each:
             traced_again = attempt([*needed, *added])
             if not isinstance(traced_again, Exception):
-                return _fewest(attempt, [*needed, *added], traced_again)
+                return _drop_unneeded(attempt, [*needed, *added], traced_again)
             refusal = traced_again
         needed, error = [*needed, *more], refusal
     return None
 
 
-def _fewest(
+def _drop_unneeded(
     attempt: Callable[[Sequence[_Pair]], _Traced | Exception],
     needed: Sequence[_Pair],
     trace: _Traced,
@@ -147,7 +147,7 @@ def _sizes(equal: Sequence[_Pair]) -> Sizes:
     return sizes
 
 
-def _consistent(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
+def _consistent_pairs(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
     """Returns the pairs, in order, that can be added to `needed` without a contradiction."""
     sizes_by_name, sizes = [], _sizes(needed)
     for pair in pairs:

@@ -36,7 +36,7 @@ def bundling(bundle: Bundle, *, for_cpu: bool) -> jex.ClosedJaxpr:
     inline keeps the two apart, so that equal kernels are compiled once.
     """
     is_apart = for_cpu and len(bundle.tensors) >= MIN_APART
-    join = _apart(_joined) if is_apart else _joined
+    join = _without_inlining(_joined) if is_apart else _joined
     return jax.make_jaxpr(join)(*(jaxprs.shape_of(tensor.aval) for tensor in bundle.tensors))
 
 
@@ -44,7 +44,7 @@ def _joined(*values: jax.Array) -> jax.Array:
     return lax.concatenate([lax.reshape(x, (x.size,)) for x in values], 0)
 
 
-def _apart(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _without_inlining(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Wraps a function so that XLA does not inline it."""
 
     def called(*values: jax.Array) -> jax.Array:

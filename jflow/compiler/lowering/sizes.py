@@ -45,8 +45,8 @@ def with_equal_sizes(
     history = [*_history(ops[0].graph, needed)]
     sizes = history[-1][1]
     resized = jaxprs.Resizing(lambda dim: substituted(dim, sizes)).closed(program)
-    bare = jaxprs.Rewriting(_simplified).jaxpr(resized.jaxpr)
-    return jex.ClosedJaxpr(bare, resized.consts), tuple(_checks(inputs, history))
+    simplified_jaxpr = jaxprs.Rewriting(_simplified).jaxpr(resized.jaxpr)
+    return jex.ClosedJaxpr(simplified_jaxpr, resized.consts), tuple(_checks(inputs, history))
 
 
 def _history(graph: Graph, needed: dict[_Pair, None]) -> Iterator[tuple[Operation, Sizes]]:

@@ -205,8 +205,8 @@ class PlanBuilder:
             number = self._variable(params["variable"])
             return Call("identity", (), outputs, op=op.name, variables=(number,))
         if op.eqn.primitive is value_or_p:
-            defaulted = (self._variable(params["variable"]), outputs[0], inputs[0])
-            return Run(None, op=op.name, defaults=(defaulted,))
+            default = (self._variable(params["variable"]), outputs[0], inputs[0])
+            return Run(None, op=op.name, defaults=(default,))
         if op in contents.callbacks:
             attributes = _callback_attributes(op, contents.callbacks[op])
             return Call(CALLBACK, inputs, outputs, attributes=attributes, op=op.name)

@@ -213,7 +213,7 @@ class _Splitter:
                         builders[device].add_bundling(stage, one)
         self._add_departures(builders, crossings)
         plans = tuple(
-            builder.plan(() if self.stages.is_sequential else self._after(builder))
+            builder.plan(() if self.stages.is_sequential else self._stage_dependencies(builder))
             for builder in builders.values()
         )
         edges = tuple(value for value, _ in crossings)
@@ -251,7 +251,7 @@ class _Splitter:
         called = {tensor for op in self.callbacks for tensor in op.inputs}
         return called - elsewhere - set(self.fetched)
 
-    def _after(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
+    def _stage_dependencies(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
         """Returns the `Plan.after` of a device."""
         number, arrival = self.stages.number, self.stages.arrival
         needed: list[set[int]] = [set() for _ in range(builder.n_stages)]

@@ -194,8 +194,8 @@ def _results_of(
         by_slot = {
             slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)
         }
-    defaulted = ((variable, slot) for variable, slot, _ in instruction.defaults)
-    for variable, slot in (*instruction.before, *instruction.after, *defaulted):
+    default_slots = ((variable, slot) for variable, slot, _ in instruction.defaults)
+    for variable, slot in (*instruction.before, *instruction.after, *default_slots):
         by_slot[slot] = _variable_bytes(plan.variables[variable])
     return by_slot
 

@@ -138,6 +138,8 @@ def _scale(
         if len(rows) < len(region.operations) or not columns:
             continue
         expected = seconds[rows][:, columns].sum(axis=0)
-        known = [column for column, total in zip(columns, expected, strict=True) if total > 0]
-        block = np.ix_(rows, known)
+        scaled_columns = [
+            column for column, total in zip(columns, expected, strict=True) if total > 0
+        ]
+        block = np.ix_(rows, scaled_columns)
         seconds[block] *= region.seconds / seconds[block].sum(axis=0)

@@ -43,7 +43,7 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
     for queue in shared:
         left = {put: n for put in puts[queue] if (n := _n_put(put))}
         for take in takes[queue]:
-            for put in _dequeue(left, _n_dequeued(take), _after(take, users)):
+            for put in _dequeue(left, _n_dequeued(take), _successors(take, users)):
                 users.setdefault(put, []).append(take)
                 awaited[put] = (*awaited.get(put, ()), take)
     return awaited
@@ -68,7 +68,7 @@ def _users(ops: Sequence[Operation]) -> _Users:
     return users
 
 
-def _after(op: Operation, users: _Users) -> Collection[Operation]:
+def _successors(op: Operation, users: _Users) -> Collection[Operation]:
     """Returns the transitive successors of an operation."""
     successors: dict[Operation, None] = {}
     pending = [op]

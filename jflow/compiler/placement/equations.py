@@ -95,7 +95,7 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
     n_results = sum(_elements(var.aval) for var in eqn.outvars)
     match name:
         case "dot_general":
-            work = {Count.FLOPS: 2 * n_results * _contracted(eqn)}
+            work = {Count.FLOPS: 2 * n_results * _contraction_length(eqn)}
         case "conv_general_dilated":
             work = {Count.CONVOLUTIONS: 2 * n_results * _window(eqn)}
         case "sort":
@@ -178,7 +178,7 @@ def _elements(aval: Any) -> float:
     return _product(_shape(aval))
 
 
-def _contracted(eqn: jex.JaxprEqn) -> float:
+def _contraction_length(eqn: jex.JaxprEqn) -> float:
     """Returns the number of products summed for each element of a dot product."""
     (left, _), _ = eqn.params["dimension_numbers"]
     shape = _shape(eqn.invars[0].aval)

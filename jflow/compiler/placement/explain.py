@@ -164,7 +164,7 @@ class Explanation:
 
     def _reason(self, number: int) -> Reason:
         op = self._ops[number]
-        alternatives = self._moved(self.problem.constraints.classes[number])
+        alternatives = self._alternative_times(self.problem.constraints.classes[number])
         device = self.schedule.devices[number]
         seconds = float(self.problem.costs.seconds[number, device])
         why = self._why(op, self._device(number), alternatives)
@@ -196,7 +196,7 @@ class Explanation:
             return ": a constant goes to its consumers"
         return ": the first device of its task"
 
-    def _moved(self, group: int) -> Mapping[str, float]:
+    def _alternative_times(self, group: int) -> Mapping[str, float]:
         """Returns the predicted step times with a colocated group on each other device."""
         if group not in self._alternatives:
             self._alternatives[group] = self._simulated(group)
@@ -279,7 +279,7 @@ class Explanation:
             line = f"{reason.operation}  {reason.device}  {reason.why}"
             other = reason.best_alternative
             if other is not None:
-                line += f"; on {other[0]} the step takes {self._compared(other[1])}"
+                line += f"; on {other[0]} the step takes {self._time_text(other[1])}"
             lines.append(line)
         return "\n".join([*lines, *self._rest()])
 
@@ -296,7 +296,7 @@ class Explanation:
         ]
         for reason in self._first_reasons():
             other = reason.best_alternative
-            there = ("", "") if other is None else (other[0], self._compared(other[1]))
+            there = ("", "") if other is None else (other[0], self._time_text(other[1]))
             takes = seconds_text(reason.seconds)
             cells = (reason.operation, takes, reason.device, reason.why, *there)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -345,7 +345,7 @@ class Explanation:
             f"predicted {seconds_text(self.predicted_seconds)}>"
         )
 
-    def _compared(self, seconds: float) -> str:
+    def _time_text(self, seconds: float) -> str:
         """Formats a step time with its difference from the predicted one."""
         more = round(seconds - self.predicted_seconds, 12)
         if not more:

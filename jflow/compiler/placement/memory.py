@@ -38,12 +38,12 @@ class MemoryUse:
 
 def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
     """Returns the persistent bytes of each operation: a variable's, at its first access."""
-    known: set[VariableRef] = set()
+    seen: set[VariableRef] = set()
     resident = []
     for op in ops:
-        is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in known
+        is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in seen
         if is_first:
-            known.add(op.eqn.params["variable"])
+            seen.add(op.eqn.params["variable"])
         resident.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
     return tuple(resident)
 

@@ -60,16 +60,16 @@ def assign(
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
     requests: dict[Group, _Request] = {}
-    known: dict[tuple[DeviceSpec, bool], _Request] = {}
+    request_by_key: dict[tuple[DeviceSpec, bool], _Request] = {}
     for owner in owners.values():
         group = colocated.get(owner)
         if group is None:
             group = colocated[owner] = Group((owner,))
         if group not in requests:
             key = group.request(needed, handles, soft), group.has_state
-            if key not in known:
-                known[key] = _requested(owner, group, key[0], inventory)
-            requests[group] = known[key]
+            if key not in request_by_key:
+                request_by_key[key] = _requested(owner, group, key[0], inventory)
+            requests[group] = request_by_key[key]
     tasks = {request.task for request in requests.values()}
     return GroupAssignment(owners, colocated, requests, tasks, soft)
 
@@ -110,15 +110,15 @@ class GroupAssignment:
     ) -> Placement:
         """See `Assignment.place`; the rules ignore memory."""
         chosen: dict[Group, Device] = {}
-        known: dict[_Request, Device] = {}
+        device_by_request: dict[_Request, Device] = {}
         for group, request in self.requests.items():
-            if request not in known:
+            if request not in device_by_request:
                 device = _chosen(request.spec, devices[request.task], self.soft)
                 if device is None:
                     placed = (o for o in self.owners.values() if self.colocated[o] is group)
                     raise _no_device(next(placed), group, request.spec, devices[request.task])
-                known[request] = device
-            chosen[group] = known[request]
+                device_by_request[request] = device
+            chosen[group] = device_by_request[request]
         placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
         _move_constants(placement, self.colocated)
         return placement

@@ -69,10 +69,10 @@ class Placer:
         """
         owners = {state.owner for state in moved}
         for op, ref in refs_of(graph).items():
-            known = self.handles.get(op)
-            if known is not None:
-                names = (state_id(ref, known, owner) for owner in owners)
-                device = next((moved[name] for name in names if name in moved), str(known))
+            old_device = self.handles.get(op)
+            if old_device is not None:
+                names = (state_id(ref, old_device, owner) for owner in owners)
+                device = next((moved[name] for name in names if name in moved), str(old_device))
                 self.handles[op] = Device.parse(device)
 
     def _record(self, placement: Placement) -> None:

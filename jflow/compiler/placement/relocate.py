@@ -131,14 +131,14 @@ class Relocator:
     def _rated(self, relocations: Sequence[Relocation], before: float) -> RelocationPlan:
         after = before
         if relocations:
-            after = self._predicted({**self._handles, **self._moved(relocations)})
+            after = self._predicted({**self._handles, **self._new_devices(relocations)})
         return RelocationPlan(tuple(relocations), before, after, sum(map(self._cost, relocations)))
 
     def _relocations(self, strategy: Strategy) -> list[Relocation]:
         classes = self._movable()
         if not classes or not self._ops:
             return []
-        placement = self._placed(strategy, {op for handles in classes for op in handles})
+        placement = self._place_all(strategy, {op for handles in classes for op in handles})
         by_owner = {owner_op(op): device for op, device in placement.items()}
         relocations = []
         for handles in classes:
@@ -164,7 +164,7 @@ class Relocator:
             return True
         return ref.kind in MOVABLE and (ref.is_shared or self._moves_private)
 
-    def _placed(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
+    def _place_all(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
         """Places all steps together, with only the state of the `free` handle ops movable."""
         placer, inventory = self._placer, self._inventory
         fixed = {op: device for op, device in self._handles.items() if op not in free}
@@ -188,7 +188,7 @@ class Relocator:
         states = tuple(state_id(ref, source, self._owner) for ref in refs)
         return Relocation(states, target, sum(map(size_of, refs)))
 
-    def _moved(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
+    def _new_devices(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
         """Returns the new devices of the handle ops whose state is relocated."""
         targets = {state: one.target for one in relocations for state in one.states}
         return {

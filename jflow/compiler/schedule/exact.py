@@ -80,19 +80,19 @@ def optimal(
     program = _Program(problem)
     limit = simulate(problem, upper).makespan if upper else program.horizon
     for factor, presolve in _ATTEMPTS:
-        answer = program.solve(limit * factor, seconds, nodes, presolve=presolve)
-        if answer.status != _SOLVE_ERROR:
+        solution = program.solve(limit * factor, seconds, nodes, presolve=presolve)
+        if solution.status != _SOLVE_ERROR:
             break
-    if answer.x is None:
-        if upper is not None and answer.status != _INFEASIBLE:
-            return Optimum(upper, limit, float(answer.mip_dual_bound or 0.0))
-        reason = "exists" if answer.status == _INFEASIBLE else f"was found in {seconds:g} s"
+    if solution.x is None:
+        if upper is not None and solution.status != _INFEASIBLE:
+            return Optimum(upper, limit, float(solution.mip_dual_bound or 0.0))
+        reason = "exists" if solution.status == _INFEASIBLE else f"was found in {seconds:g} s"
         raise ResourceExhaustedError(f"no placement that holds the constraints {reason}")
-    schedule = program.schedule(answer.x)
+    schedule = program.schedule(solution.x)
     makespan = simulate(problem, schedule).makespan
     if upper is not None and limit < makespan:
         schedule, makespan = upper, limit
-    return Optimum(schedule, makespan, float(answer.mip_dual_bound))
+    return Optimum(schedule, makespan, float(solution.mip_dual_bound))
 
 
 class _Program:
@@ -198,9 +198,13 @@ class _Program:
                 }
                 self._require(base, 0.0)
                 for source in range(self.p):
-                    self._require(*self._sent(edge.producer, consumer, edge.n_bytes, source, base))
+                    self._require(
+                        *self._transfer_constraint(
+                            edge.producer, consumer, edge.n_bytes, source, base
+                        )
+                    )
 
-    def _sent(
+    def _transfer_constraint(
         self, producer: int, consumer: int, n_bytes: float, source: int, base: dict[int, float]
     ) -> tuple[dict[int, float], float]:
         """Returns a constraint: the consumer waits for the transfer if its producer is on `source`.

@@ -63,12 +63,12 @@ class OperationGraph:
     def __post_init__(self) -> None:
         if len(set(self.operations)) != len(self.operations):
             raise InvalidArgumentError("an operation is listed twice in the graph to be placed")
-        known = range(len(self.operations))
+        indices = range(len(self.operations))
         for edge in self.edges:
             for index in (edge.producer, *edge.consumers):
-                if index not in known:
+                if index not in indices:
                     raise InvalidArgumentError(
-                        f"{edge} refers to operation {index}; the graph has {len(known)}"
+                        f"{edge} refers to operation {index}; the graph has {len(indices)}"
                     )
         _ = self.order
 

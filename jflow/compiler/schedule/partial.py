@@ -88,7 +88,7 @@ class PartialSchedule:
 
     def earliest_start(self, operation: int, device: int) -> float:
         """Returns the earliest start of an operation on a device; its inputs must be placed."""
-        return self._start_after(self._ready(operation, device), operation, device)
+        return self._start_after(self._inputs_ready_at(operation, device), operation, device)
 
     def _start_after(self, ready: float, operation: int, device: int) -> float:
         """Returns the first time from `ready` on at which a device is free for an operation."""
@@ -136,7 +136,9 @@ class PartialSchedule:
 
     def place(self, operation: int, device: int) -> None:
         """Places an operation at its earliest start."""
-        start = self._start_after(self._ready(operation, device, book=True), operation, device)
+        start = self._start_after(
+            self._inputs_ready_at(operation, device, book=True), operation, device
+        )
         finish = start + self._seconds(operation, device)
         self.devices[operation] = device
         self.start[operation], self.finish[operation] = start, finish
@@ -162,7 +164,7 @@ class PartialSchedule:
         order = sorted(position, key=lambda i: (self.start[i], self.finish[i], position[i]))
         return Schedule(tuple(self.devices), tuple(order))
 
-    def _ready(self, operation: int, device: int, *, book: bool = False) -> float:
+    def _inputs_ready_at(self, operation: int, device: int, *, book: bool = False) -> float:
         """Returns when the inputs of an operation are on a device; `book` books their transfers."""
         ready = 0.0
         arrivals, here = self._arrivals[device], self._incoming[device]

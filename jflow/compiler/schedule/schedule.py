@@ -31,11 +31,13 @@ def once_for_each(fun: Callable[[Problem], T]) -> Callable[[Problem], T]:
 
     It is forgotten with the graph or the costs. Callers do not change it.
     """
-    known: WeakKeyDictionary[Costs, WeakKeyDictionary[OperationGraph, T]] = WeakKeyDictionary()
+    cache_by_costs: WeakKeyDictionary[Costs, WeakKeyDictionary[OperationGraph, T]] = (
+        WeakKeyDictionary()
+    )
 
     @wraps(fun)
     def find(problem: Problem) -> T:
-        by_graph = known.setdefault(problem.costs, WeakKeyDictionary())
+        by_graph = cache_by_costs.setdefault(problem.costs, WeakKeyDictionary())
         if problem.graph not in by_graph:
             by_graph[problem.graph] = fun(problem)
         return by_graph[problem.graph]
@@ -158,8 +160,8 @@ def _from_mapping(problem: Problem, answer: Any, name: str) -> Schedule:
             )
         devices.append(number)
     if len(answer) > len(devices):
-        known = {*problem.graph.operations}
-        foreign = next(each for each in answer if each not in known)
+        operation_set = {*problem.graph.operations}
+        foreign = next(each for each in answer if each not in operation_set)
         raise InvalidArgumentError(
             f"strategy {name} places {foreign!r}, which is not an operation of this graph"
         )

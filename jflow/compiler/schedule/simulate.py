@@ -123,9 +123,9 @@ class _Simulation:
         """
         sends, start, finish = self.sends, self.start, self.finish
         devices, processors = self.devices, np.array(costs.processor_of, np.int64)[self.devices]
-        heads, following = _chained(processors, costs.n_processors)
+        heads, following = _chain(processors, costs.n_processors)
         device_of, processor_of = devices.tolist(), processors.tolist()
-        first, rows = sends.first.tolist(), _rows(sends, costs.port_share)
+        first, rows = sends.first.tolist(), _transfer_rows(sends, costs.port_share)
         missing = np.bincount(sends.waiting, minlength=len(start)).tolist()
         ready, free = [0.0] * len(start), [0.0] * len(heads)
         has_ports, is_buffered = costs.network != UNLIMITED, costs.network == BUFFERED
@@ -191,14 +191,14 @@ class _Simulation:
         )
 
 
-def _rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
+def _transfer_rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
     """Returns target, first waiter, seconds, port seconds and latency of each transfer."""
     busy = sends.seconds * port_share
     columns = (sends.target, sends.waiting, sends.seconds, busy, sends.latency)
     return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
+def _chain(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
     """Returns each processor's first operation and each operation's next one; -1 for none."""
     by_processor = np.argsort(processors, kind="stable")
     following = np.full(len(processors), -1)

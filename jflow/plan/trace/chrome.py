@@ -60,7 +60,7 @@ def chrome_json(
     slices = [_Slice(s.device, s.kind, s.name, s.start, s.finish, s.details) for s in spans]
     sent = [_side(one, one.source, "send") for one in transfers]
     received = [_side(one, one.target, "receive") for one in transfers]
-    events, places = _placed(devices, [*slices, *sent, *received])
+    events, places = _track_events(devices, [*slices, *sent, *received])
     starts = places[len(slices) : len(slices) + len(sent)]
     for number, one in enumerate(transfers):
         source, target = starts[number], places[len(slices) + len(sent) + number]
@@ -79,7 +79,7 @@ def _side(one: Transfer, device: str, category: str) -> _Slice:
     return _Slice(device, category, one.name, one.start, one.finish, details)
 
 
-def _placed(
+def _track_events(
     devices: Sequence[str], slices: Sequence[_Slice]
 ) -> tuple[list[dict[str, Any]], list[_Track]]:
     """Returns the events of slices and of their tracks' names, and the track of each slice."""

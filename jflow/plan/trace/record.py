@@ -134,13 +134,13 @@ class Recorder:
 
     def record(self) -> TaskRecord:
         """Returns the record of everything so far."""
-        ended = self.now()
+        end_time = self.now()
         tables = {"spans": self.spans, "sent": self.sent, "received": self.received}
         return TaskRecord(
             task=self._task,
             devices=tuple(self._devices),
             begun=self._start,
-            ended=ended,
+            ended=end_time,
             error=0.0,
             n_dropped=sum(max(len(rows) - MAX_ROWS, 0) for rows in tables.values()),
             **{name: np.array(rows[:MAX_ROWS], "<f8").tobytes() for name, rows in tables.items()},

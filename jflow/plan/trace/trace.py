@@ -51,8 +51,8 @@ class Trace:
 
         Each device is a process; transfers are arrows between them. See `jflow.plan.trace.chrome`.
         """
-        about = {"title": self.title, **self.details}
-        return chrome_json(self.devices, self.spans, self.transfers, about)
+        metadata = {"title": self.title, **self.details}
+        return chrome_json(self.devices, self.spans, self.transfers, metadata)
 
 
 def merged(*traces: Trace) -> Trace:

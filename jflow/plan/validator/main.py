@@ -65,10 +65,10 @@ def run(number: int, seconds: int, n_bytes: int) -> NoReturn:
                 break
             # The default action of this signal ends the process, also within MLIR.
             signal.alarm(seconds)
-            answer = _answer(message.data)
+            reply = _answer(message.data)
             signal.alarm(0)
             is_last = _is_large()
-            send(through, answer._replace(flags=answer.flags | LAST) if is_last else answer)
+            send(through, reply._replace(flags=reply.flags | LAST) if is_last else reply)
     os._exit(0)
 
 

@@ -74,7 +74,7 @@ class ValidatorProcess:
         here, there = socket.socketpair()
         self._socket = here
         with there:
-            start = _forked if forks else _started
+            start = _fork if forks else _start_new
             self._process = start(there.fileno(), limits.seconds, limits.n_bytes)
         self.pid = self._process.pid
 
@@ -131,7 +131,7 @@ class ValidatorProcess:
         deadline = time.monotonic() + self._limits.seconds + _GRACE_S
         try:
             send(self._socket, ValidatorMessage(MessageKind.PROGRAM, data), deadline)
-            answer = receive(self._socket, _MAX_ANSWER, deadline)
+            reply = receive(self._socket, _MAX_ANSWER, deadline)
         except TimeoutError:
             self.end()
             raise too_slow from None
@@ -143,11 +143,11 @@ class ValidatorProcess:
                 f"{named} is malformed: the process that validates programs ended with "
                 f"{self.how_it_ended} while it parsed it"
             ) from None
-        if answer.flags & LAST:
+        if reply.flags & LAST:
             self._reap()
-        if answer.kind is MessageKind.VALID:
-            return program_of(answer)
-        reason = answer.data.decode(errors="replace")
+        if reply.kind is MessageKind.VALID:
+            return program_of(reply)
+        reason = reply.data.decode(errors="replace")
         raise InvalidArgumentError(f"{named} is refused: {reason}")
 
     def kill(self) -> None:
@@ -194,7 +194,7 @@ class _ForkedProcess:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _started(*arguments: int) -> subprocess.Popen[bytes]:
+def _start_new(*arguments: int) -> subprocess.Popen[bytes]:
     """Starts a validator in a new Python process; the arguments are those of `main`."""
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _MAIN, *map(str, arguments)],
@@ -208,7 +208,7 @@ def _started(*arguments: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _forked(*arguments: int) -> _ForkedProcess:
+def _fork(*arguments: int) -> _ForkedProcess:
     """Forks this process into a validator; the arguments are those of `main`."""
     pid = os.fork()
     if not pid:

@@ -97,15 +97,15 @@ def _note(executable: CompiledProgram, valid: ValidProgram, *, is_bounded: bool)
 
 def _checked(program: Any) -> CompiledProgram:
     """Wraps a program of symbolic sizes to check sizes and native calls at each new size."""
-    known: set[Any] = set()
+    checked_shapes: set[Any] = set()
 
     def call(*args: Any) -> list[jax.Array]:
         shapes = tuple(arg.shape for arg in args)
-        if shapes not in known:
+        if shapes not in checked_shapes:
             refined = internals.refined_program(program.lower(*args))
             with refined.context:
                 check_module(refined, sizes_known=True, is_refined=True)
-            known.add(shapes)
+            checked_shapes.add(shapes)
         results: list[jax.Array] = program(*args)
         return results
 

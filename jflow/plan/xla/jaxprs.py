@@ -51,14 +51,14 @@ def inline(
     Returns:
       The output atoms.
     """
-    known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
+    atom_by_var: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
+    atom_by_var.update(zip(jaxpr.invars, args, strict=True))
 
     def atom(x: Atom) -> Atom:
-        return x if isinstance(x, jex.Literal) else known[x]
+        return x if isinstance(x, jex.Literal) else atom_by_var[x]
 
     for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
+        atom_by_var.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
     return [atom(x) for x in jaxpr.outvars]
 
 

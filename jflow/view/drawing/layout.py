@@ -186,7 +186,7 @@ def _ports(
     at: dict[int, list[tuple[float, int]]] = {}
     for number, chain in enumerate(layers.chains):
         end, following = (chain[0], chain[1]) if upper else (chain[-1], chain[-2])
-        at.setdefault(end, []).append((_towards(end, following, x, boxes), number))
+        at.setdefault(end, []).append((_end_column(end, following, x, boxes), number))
     ports = [0.0] * len(layers.chains)
     for vertex, ends in at.items():
         low, high = _port_range(boxes[vertex])
@@ -199,7 +199,7 @@ def _ports(
     return ports
 
 
-def _towards(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]) -> float:
+def _end_column(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]) -> float:
     """Returns the preferred column of a chain's end; straight if the link joins two boxes."""
     if following >= len(boxes):
         return x[following]

@@ -146,22 +146,22 @@ class _Classes:
             (self.work[number] / scale + 0.01) * (device != self.wanted[number])
             for number, device in pairs
         ]
-        answer = scipy.optimize.milp(
+        solution = scipy.optimize.milp(
             np.array(objective),
             integrality=np.ones(len(pairs)),
             bounds=scipy.optimize.Bounds(0, 1),
             constraints=scipy.optimize.LinearConstraint(matrix, least, most),
             options={"node_limit": _MOST_NODES, "mip_rel_gap": 0.05},
         )
-        if answer.status == 2:
+        if solution.status == 2:
             raise ResourceExhaustedError(
                 f"no placement holds the memory limits: {sum(self.needed.values()):.0f} bytes are "
                 f"kept on devices that can keep {sum(self.capacity):.0f}, in colocation classes of "
                 f"up to {max(self.needed.values()):.0f}; raise the memory limit, add devices, or "
                 "colocate less"
             )
-        if answer.x is None:
+        if solution.x is None:
             return None
         return {
-            number: device for (number, device), x in zip(pairs, answer.x, strict=True) if x > 0.5
+            number: device for (number, device), x in zip(pairs, solution.x, strict=True) if x > 0.5
         }

@@ -94,16 +94,16 @@ def _solved(rows: list[tuple[dict[int, float], float]], n: int, n_edges: int) ->
     matrix = scipy.sparse.csr_array((values, (at, columns)), (len(rows), n + 1 + n_edges))
     objective = np.zeros(n + 1 + n_edges)
     objective[n] = 1.0
-    answer = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         objective,
         A_ub=-matrix,
         b_ub=[-value for _, value in rows],
         bounds=[(0, None)] * (n + 1) + [(0, 1)] * n_edges,
         method="highs",
     )
-    if answer.x is None:
-        raise ResourceExhaustedError(f"the program for favorite children: {answer.message}")
-    return np.asarray(answer.x)
+    if solution.x is None:
+        raise ResourceExhaustedError(f"the program for favorite children: {solution.message}")
+    return np.asarray(solution.x)
 
 
 def _largest_transfers(problem: Problem) -> list[float]:
