@@ -115,7 +115,7 @@ class Recv:
 
 @dataclass(frozen=True)
 class Program:
-    """An XLA program by digest.
+    """An XLA program, named by its digest.
 
     Attributes:
       digest: digest of the exported code.
@@ -291,7 +291,7 @@ Instruction = Feed | Recv | Run | Call | Send | Fetch
 
 @dataclass(frozen=True)
 class Plan:
-    """What one device does in a step.
+    """The instructions of one device in a step, and its slots.
 
     Feeds fill their slots before the first instruction, fetches read theirs after the last. Each
     slot is filled once. An instruction reads only slots that are filled before it runs: by a feed,

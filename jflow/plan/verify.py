@@ -411,7 +411,7 @@ class _PlanVerifier:
 
 
 def _slots(one: Instruction) -> Iterable[Any]:
-    """The slots that an instruction fills or reads."""
+    """Returns the slots that an instruction fills or reads."""
     match one:
         case Run():
             held = (slot for _, slot in (*one.before, *one.after))

@@ -44,7 +44,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OpInfo:
-    """An operation.
+    """An operation in a diagram.
 
     Attributes:
       name: unique in the graph.
@@ -63,7 +63,7 @@ class OpInfo:
 
 @dataclass(frozen=True)
 class StateInfo:
-    """A variable or resource.
+    """A variable or resource in a diagram.
 
     Attributes:
       kind: "variable", or the kind of the resource, such as "queue" or "reader".

@@ -25,9 +25,9 @@ from jflow.plan.xla import jaxprs
 
 
 class AggregationMethod:
-    """How the derivatives of the uses of a value are added up.
+    """TensorFlow's names of methods to add up the derivatives of all uses of a value.
 
-    XLA decides how a sum is computed, so these names of TensorFlow's mean the same.
+    They all mean the same here, because XLA decides how a sum is computed.
     """
 
     ADD_N = DEFAULT = 0

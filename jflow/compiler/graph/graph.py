@@ -67,12 +67,12 @@ class Tensor(GraphMember, Symbolic):
 
     @property
     def name(self) -> str:
-        """The name "operation:index"."""
+        """The name, "operation:index"."""
         return f"{self.op.name}:{self.index}"
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The graph that the tensor belongs to."""
         return self.op.graph
 
     @property
@@ -215,7 +215,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
 
 
 class Graph(Members[Operation, Tensor]):
-    """Operations in the order of their creation, which is a valid order of execution.
+    """A graph: operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
     has opened them.
@@ -437,7 +437,7 @@ class Graph(Members[Operation, Tensor]):
         self._handles[ref] = op
 
     def declare_value(self, name: str, value: Tensor) -> None:
-        """Makes the name of a variable refer to `tensor` in look-ups of tensors by name."""
+        """Makes the name of a variable refer to `value` in look-ups of tensors by name."""
         self._values[name] = value
 
     def _add_handle(self, ref: VariableRef | ResourceRef) -> None:

@@ -14,7 +14,7 @@ from jflow.base.suggestions import did_you_mean
 
 
 class GraphKeys:
-    """The keys of the collections that have a meaning.
+    """Standard keys of collections.
 
     `jflow.Variable` and `jflow.get_variable` add to those of variables and of regularization
     losses. Programs may use any other hashable value as a key.

@@ -1,4 +1,4 @@
-"""The current owner of new state: a connection, or the default graph.
+"""The current owner of new variables and resources: a connection, or the default graph.
 
 Inside `jflow.connect`, variables and queues are eager: they belong to the connection, exist
 immediately and act at once. In a block of graph code inside of it they belong to the graph.

@@ -345,8 +345,8 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
     def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
             f"a write to {_first_ref(params)} is not supported inside jax.vmap, where it has a "
-            f"value for each example (at {line}); return the values from the mapped function and write "
-            "once outside of it"
+            f"value for each example (at {line}); return the values from the mapped function and "
+            "write once outside of it"
         )
 
     def refuse_lowering(_: Any, *__: Any, **params: Any) -> NoReturn:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class DeviceFunction:
-    """A user's function from an operation to a device; compared by identity."""
+    """A user's function that returns the device for an operation; compared by identity."""
 
     call: Callable[[Any], Any]
 
@@ -63,12 +63,12 @@ class Request:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it requests at most one device, by name, and no colocation."""
+        """Whether the request is at most one device, given by name, and no colocation."""
         return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it requests nothing."""
+        """Whether nothing is requested."""
         return not any(self.devices) and not any(self.targets)
 
     @property
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The requested device, if resolved."""
+        """The requested device; the request must be resolved."""
         return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
 
     @property

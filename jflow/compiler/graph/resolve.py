@@ -19,7 +19,7 @@ from jflow.compiler.graph.request import DeviceFunction, Request
 
 
 class Requesting(Protocol):
-    """The interface of an operation that device functions and messages need."""
+    """The part of an operation's interface that device functions and error messages use."""
 
     eqn: jex.JaxprEqn
     name: str

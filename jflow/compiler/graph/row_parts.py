@@ -89,7 +89,7 @@ def _bind(function: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[
 
 
 def _linear(function: str, n_inputs: int) -> slice:
-    """Which inputs of a call its results are linear in."""
+    """Returns the inputs of a call in which its results are linear."""
     if function not in LINEAR_FUNCTIONS:
         raise NotImplementedError(f"Differentiation rule for 'host' not implemented: {function}")
     return slice(1 + n_inputs // 2, None) if function == "stitch_rows" else slice(1, 2)

@@ -154,7 +154,7 @@ def name_scope(
 
 @contextmanager
 def graph_of_values(values: Iterable[Any] | None) -> Iterator[Graph]:
-    """Context manager in which the graph of some tensors, variables or operations is the default.
+    """Context manager that makes the graph of some tensors, variables or operations the default.
 
     Args:
       values: those, and other values, which belong to no graph; without any of the former the

@@ -32,7 +32,7 @@ _NEEDS_A_VALUE = (
 
 @dataclass(frozen=True)
 class Traced:
-    """The equations of a function.
+    """The result of tracing a function: its equations.
 
     Attributes:
       jaxpr: the equations.
@@ -47,7 +47,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Static:
-    """A static argument.
+    """A static argument of a traced function, compared by value.
 
     Its type and text are compared as well, because in Python 1, 1.0 and True are equal, and so are
     0.0 and -0.0.

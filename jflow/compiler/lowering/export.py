@@ -1,4 +1,4 @@
-"""Export of segments to bytes that depend only on what they compute.
+"""Exports segments to bytes that depend only on what the segments compute.
 
 The same program of two users, in two files, for two devices of one kind, must be the same bytes, so
 that a server compiles it once. Source locations, name stacks and placement metadata are

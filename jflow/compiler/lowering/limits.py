@@ -1,4 +1,4 @@
-"""What XLA requires of operations: one device, a limited size and depth, and no callbacks.
+"""Checks XLA's requirements of operations: one device, limited size and depth, no callbacks.
 
 JAX puts concrete devices into the parameters of equations. Placement decides where an operation
 runs, so a mesh of one device becomes an abstract mesh, which JAX accepts on every device. A mesh of

@@ -75,7 +75,7 @@ HOISTED_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered segment.
+    """A segment lowered to a program.
 
     Attributes:
       jaxpr: the program.

@@ -96,7 +96,7 @@ _MOVES = frozenset({read_p, assign_p, initialize_p})
 
 @dataclass(frozen=True)
 class Partition:
-    """A step cut into plans, whose programs have names but are not lowered yet.
+    """A step divided into plans, whose programs are named but not lowered yet.
 
     Attributes:
       plans: one for each device that takes part.

@@ -102,7 +102,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a calibration was measured on.
+    """Description of the machine that a calibration was measured on.
 
     Attributes:
       host: the name of the machine.

@@ -24,7 +24,7 @@ from jflow.compiler.schedule import BUFFERED, Costs
 
 @dataclass(frozen=True)
 class RegionTime:
-    """The measured time of a program.
+    """The measured time of a program, with its operations.
 
     Attributes:
       operations: what it computes.

@@ -271,7 +271,7 @@ class Explanation:
         )
 
     def text(self) -> str:
-        """A line for each operation: device, reason, and the best alternative."""
+        """Returns a line for each operation: device, reason, and the best alternative."""
         lines = [self.summary]
         if self.candidates:
             lines.append(self._candidate_text())

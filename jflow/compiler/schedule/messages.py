@@ -100,7 +100,7 @@ class _Sent:
 
 
 class _Expansion:
-    """Builds the larger problem in the order of the schedule."""
+    """Builds the problem with messages, in the order of the schedule."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self._problem, self._schedule = problem, schedule

@@ -31,7 +31,7 @@ NETWORKS = (ONE_PORT, BUFFERED, UNLIMITED)
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """How long operations and transfers take.
+    """Costs of operations and transfers, in seconds.
 
     Attributes:
       seconds: f64[operations, devices], the time that each operation takes on each device.
@@ -211,7 +211,7 @@ class Constraints:
 
 
 class Problem(NamedTuple):
-    """All arguments of a strategy.
+    """A placement problem: the arguments of a strategy.
 
     Attributes:
       graph: the operations.

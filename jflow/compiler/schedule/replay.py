@@ -46,7 +46,7 @@ class Chains(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """The state of a run, and in the end its result.
+    """The state of a simulated run, which ends as its result.
 
     Attributes:
       start, finish: f64[n], of each operation.

@@ -54,7 +54,7 @@ class SentTensors:
 
 @dataclass(frozen=True)
 class Timeline:
-    """When everything happens, in seconds from the start of the step.
+    """Start and end times of all operations and transfers, in seconds from the start of the step.
 
     Attributes:
       start, finish: of each operation.
@@ -96,7 +96,7 @@ def makespan(problem: Problem, schedule: Schedule) -> float:
 
 
 class _Simulation:
-    """A run of a schedule; operations are positions in its order.
+    """A simulated run of a schedule; operations are positions in its order.
 
     Attributes:
       start, finish: of each operation.

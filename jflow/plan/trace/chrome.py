@@ -1,4 +1,4 @@
-"""Chrome's trace format: the JSON that Perfetto and chrome://tracing open.
+"""Exports traces in Chrome's trace format, JSON that Perfetto and chrome://tracing open.
 
 Each device is a process (`pid`). Spans of one kind are a track of it (`tid`), and so are the
 transfers that it sends and those that it receives; what overlaps gets further tracks, because a

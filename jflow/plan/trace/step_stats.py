@@ -90,7 +90,7 @@ class ChromeTimeline:
     def generate_chrome_trace_format(
         self, show_dataflow: bool = True, show_memory: bool = False
     ) -> str:
-        """The JSON that https://ui.perfetto.dev and chrome://tracing open.
+        """Returns the JSON that https://ui.perfetto.dev and chrome://tracing open.
 
         Args:
           show_dataflow: whether to show transfers, and arrows between their ends.

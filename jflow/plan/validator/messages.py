@@ -32,7 +32,7 @@ class MessageKind(IntEnum):
 
 
 class ValidatorMessage(NamedTuple):
-    """A message."""
+    """A message to or from the validator."""
 
     kind: MessageKind
     data: bytes

@@ -76,7 +76,7 @@ def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) ->
 
 @dataclass
 class _Function:
-    """A function of a module.
+    """A function of the module, as the check sees it.
 
     Attributes:
       operation: its operation.
@@ -92,7 +92,7 @@ class _Function:
 
 
 class _Check:
-    """The check of one module.
+    """The check of one module, function by function.
 
     Attributes:
       used: the names of its operations.

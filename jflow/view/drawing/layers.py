@@ -20,7 +20,7 @@ _SWEEPS = 12
 
 @dataclass(frozen=True)
 class Layers:
-    """A graph in rows.
+    """Vertices of a graph assigned to rows, and ordered in each row.
 
     Vertices keep their numbers; bends are numbered after them.
 

@@ -15,7 +15,7 @@ _FAVORITE = 0.5
 
 @strategy
 def m_sct(problem: Problem) -> Schedule:
-    """Earliest start, with each device reserved for the favorite child of its last operation.
+    """Schedules by earliest start; a device is reserved for its last operation's favorite child.
 
     Small Communication Times (Hanen and Munier, 1995) under memory limits, as in Baechi (Jeon et
     al., 2020). The favorite children are those of the relaxed linear program, solved by HiGHS. A
