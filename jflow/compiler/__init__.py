@@ -1,1 +1,1 @@
-"""How a step is made of a graph: placed, cut, lowered. Pure, and without state."""
+"""The compiler: places, partitions and lowers the graph of a step; pure functions without state."""

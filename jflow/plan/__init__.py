@@ -1,4 +1,4 @@
-"""Plans: what each device does in a step, as records independent of graphs and of the wire."""
+"""Plans: the instructions of each device in a step, independent of graphs and of the wire."""
 
 from jflow.plan.plan import CALLBACK as CALLBACK
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK

@@ -1,4 +1,4 @@
-"""A plan: what one device does in a step.
+"""A plan: the instructions that one device runs in a step.
 
 A plan is a short list of instructions around a few large XLA programs. Values are held in numbered
 slots, which exist for one step only. Variables live in containers; instructions refer to them by
@@ -52,7 +52,7 @@ VARYING = 2**64 - 1
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """A variable as a plan uses it.
+    """A variable that a plan uses.
 
     Attributes:
       key: its container and name.
@@ -70,7 +70,7 @@ class VariableSpec:
 
 @dataclass(frozen=True)
 class ResourceSpec:
-    """A queue or another resource as a plan uses it.
+    """A queue or other resource that a plan uses.
 
     Attributes:
       kind: such as "queue"; names are unique within a kind.
@@ -91,7 +91,7 @@ class ResourceSpec:
 
 @dataclass(frozen=True)
 class Feed:
-    """Puts the step's fed value number `index` into a slot."""
+    """Puts fed value number `index` of the step into a slot."""
 
     index: int
     slot: Slot
@@ -115,7 +115,7 @@ class Recv:
 
 @dataclass(frozen=True)
 class Program:
-    """An XLA program by digest.
+    """An XLA program, named by its digest.
 
     Attributes:
       digest: digest of the exported code.
@@ -134,7 +134,7 @@ class Program:
 
 @dataclass(frozen=True)
 class InputSize:
-    """A size of an input of a program.
+    """A dimension of an input of a program.
 
     Attributes:
       input: the position of the input.
@@ -152,7 +152,7 @@ class InputSize:
 
 @dataclass(frozen=True)
 class EqualSizes:
-    """Two sizes that must be equal, because an operation of a program needs that.
+    """Two sizes that must be equal for an operation of a program.
 
     Attributes:
       op: name of the operation.
@@ -277,7 +277,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Returns a slot's value as the step's fetched value number `index`."""
+    """Returns a slot's value as fetched value number `index` of the step."""
 
     slot: Slot
     index: int
@@ -291,7 +291,7 @@ Instruction = Feed | Recv | Run | Call | Send | Fetch
 
 @dataclass(frozen=True)
 class Plan:
-    """What one device does in a step.
+    """The instructions of one device in a step, and its slots.
 
     Feeds fill their slots before the first instruction, fetches read theirs after the last. Each
     slot is filled once. An instruction reads only slots that are filled before it runs: by a feed,
@@ -328,18 +328,18 @@ class Plan:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """The programs that it runs, without duplicates."""
+        """The programs that the plan runs, without duplicates."""
         runs = (one.program for one in self.instructions if isinstance(one, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
 
     @property
     def checks_nans(self) -> bool:
-        """Whether it checks the results of its programs for NaN itself, instead of JAX."""
+        """Whether the plan checks the results of its programs for NaN itself, instead of JAX."""
         return any(isinstance(one, Call) and one.function == NAN_CHECK for one in self.instructions)
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Digests of the constants that its programs and calls take, without duplicates."""
+        """Digests of the constants that programs and calls take, without duplicates."""
         users: list[Program | Call] = [one for one in self.instructions if isinstance(one, Call)]
         return tuple(dict.fromkeys(d for x in (*self.programs, *users) for d in x.constants))
 
@@ -375,12 +375,12 @@ class Plan:
 
 
 def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
-    """Indices of the values that plans are fed, in ascending order, as they are sent."""
+    """Returns the indices of the values that plans are fed, ascending, as they are sent."""
     return _indices(plans, Feed)
 
 
 def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
-    """Indices of the values that plans return, in ascending order, as they are sent."""
+    """Returns the indices of the values that plans return, ascending, as they are sent."""
     return _indices(plans, Fetch)
 
 
@@ -390,7 +390,7 @@ def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int
 
 
 class CallbackAttributes(Record, frozen=True):
-    """The attributes of a `Call` of the function `CALLBACK`.
+    """Attributes of a `Call` of the function `CALLBACK`.
 
     Attributes:
       number: by which the client knows the Python function.
@@ -410,10 +410,10 @@ _MARK = "@"
 
 
 def private_container(container: str, owner: str) -> str:
-    """The container that a session has in place of one that is shared."""
+    """Returns the name of a session's private container in place of a shared one."""
     return f"{container}{_MARK}{owner}"
 
 
 def owner_of(container: str) -> str:
-    """The session that a container belongs to, "" if it is shared."""
+    """Returns the session that owns a container, "" if it is shared."""
     return container.rpartition(_MARK)[2] if _MARK in container else ""

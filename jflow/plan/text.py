@@ -24,51 +24,51 @@ _LONGEST = 100
 
 
 def short_digest(name: Any) -> str:
-    """Abbreviates a digest to 12 digits; other names of programs and constants are kept."""
+    """Abbreviates a digest to 12 digits; returns provisional names of artifacts unchanged."""
     return name[:_SHORT] if _DIGEST.fullmatch(str(name)) else str(name)
 
 
 def slot_name(slot: Any) -> str:
-    """Returns a slot as "%3"; None is a signal, which has no value."""
+    """Formats a slot as "%3"; None is a signal, which has no value."""
     return "signal" if slot is None else f"%{slot}"
 
 
 def slot_names(slots: Iterable[Any]) -> list[str]:
-    """Returns slots as ["%3", "%4"]."""
+    """Formats slots as ["%3", "%4"]."""
     return [slot_name(slot) for slot in slots]
 
 
 def variable_names(numbers: Iterable[Any]) -> list[str]:
-    """Returns variables as ["v0", "v1"]."""
+    """Formats variables as ["v0", "v1"]."""
     return [f"v{number}" for number in numbers]
 
 
 def resource_names(numbers: Iterable[Any]) -> list[str]:
-    """Returns resources as ["r0", "r1"]."""
+    """Formats resources as ["r0", "r1"]."""
     return [f"r{number}" for number in numbers]
 
 
 def constant_names(digests: Iterable[Any]) -> list[str]:
-    """Returns constants as ["const 77aa01b2c3d4"]."""
+    """Formats constants as ["const 77aa01b2c3d4"]."""
     return [f"const {short_digest(digest)}" for digest in digests]
 
 
 def held_names(held: Iterable[tuple[Any, Any]], when: str) -> list[str]:
-    """Returns clauses for slots that hold a variable, such as ["%3 = v0 before"]."""
+    """Formats slots that hold a variable as clauses such as ["%3 = v0 before"]."""
     return [f"%{slot} = v{variable} {when}" for variable, slot in held]
 
 
 def instruction_line(
     results: Sequence[str], what: str, arguments: Sequence[str], clauses: Sequence[str], op: Any
 ) -> str:
-    """Returns the line of a `Run` or `Call`."""
+    """Formats a `Run` or `Call` as a line."""
     left = f"{', '.join(results)} = " if results else ""
     right = "".join(f"; {clause}" for clause in clauses)
     return f"{left}{what}({', '.join(arguments)}){right}" + (f"   [op {op!r}]" if op else "")
 
 
 def attributes_text(attributes: bytes) -> str:
-    """Returns the attributes of a call, abridged; "" if there are none."""
+    """Formats the attributes of a call, abridged; "" if there are none."""
     try:
         values = unpack(attributes)
     except InvalidArgumentError:
@@ -78,11 +78,11 @@ def attributes_text(attributes: bytes) -> str:
 
 
 def shape_of_sizes(shape: Iterable[int], varying: int) -> str:
-    """Returns a shape as the user wrote it, such as "(None, 3)"."""
+    """Formats a shape as the user wrote it, such as "(None, 3)"."""
     return str(tuple(None if size == varying else size for size in shape))
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
-    """Returns a title and its indented lines, or nothing if there are no lines."""
+    """Returns a title and its indented lines; nothing if there are no lines."""
     indented = [f"    {line}" for line in lines]
     return [f"  {title}:", *indented] if indented else []

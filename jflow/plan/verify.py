@@ -1,4 +1,4 @@
-"""Verifier of plans, run before anything of a plan is looked up or compiled.
+"""Verifier of plans, which runs before any name in a plan is looked up or compiled.
 
 Plans come from `jflow.compiler.partition` or over the wire. `verify` checks each invariant that one
 plan shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
@@ -74,7 +74,7 @@ def verify(plan: Plan) -> None:
 def check_size(
     *, n_stages: int = 0, n_instructions: int = 0, n_operands: int = 0, n_states: int = 0
 ) -> None:
-    """Refuses plans that would cost too much, before they are read.
+    """Rejects plans that exceed the limits of their size, before they are read.
 
     Args:
       n_stages, n_instructions, n_operands, n_states: how much of each all plans have that are
@@ -263,7 +263,7 @@ class _PlanVerifier:
             )
 
     def _is_done(self, stage: int) -> bool:
-        """Whether `stage`, which is not a later one, is the current stage or ends before it."""
+        """Whether an earlier stage is certain to have run before the current one."""
         after = self._plan.after
         if not after or stage < 0 or stage == self._stage or stage in self._named:
             return True
@@ -338,8 +338,8 @@ class _PlanVerifier:
             self._fill(slot, self._stage, run)
         for slot in (*run.inputs, *(default for _, _, default in run.defaults)):
             self._read(slot, run)
-        defaulted = (slot for _, slot, _ in run.defaults)
-        for slot in (*run.outputs, *(slot for _, slot in run.after), *defaulted):
+        default_slots = (slot for _, slot, _ in run.defaults)
+        for slot in (*run.outputs, *(slot for _, slot in run.after), *default_slots):
             self._fill(slot, self._stage, run)
 
     def _check_sizes(self, sizes: EqualSizes, run: Run) -> None:
@@ -354,8 +354,10 @@ class _PlanVerifier:
 
     def _check_variables(self, run: Run) -> None:
         held = (variable for variable, _ in (*run.before, *run.after))
-        defaulted = (variable for variable, _, _ in run.defaults)
-        self._check_numbers((*run.reads, *run.writes, *run.initializes, *held, *defaulted), run)
+        default_variables = (variable for variable, _, _ in run.defaults)
+        self._check_numbers(
+            (*run.reads, *run.writes, *run.initializes, *held, *default_variables), run
+        )
         if len({*run.reads}) < len(run.reads) or len({*run.writes}) < len(run.writes):
             self._fail("it reads or writes a variable twice", run)
         if not {*run.initializes} <= {*run.writes}:
@@ -409,7 +411,7 @@ class _PlanVerifier:
 
 
 def _slots(one: Instruction) -> Iterable[Any]:
-    """The slots that an instruction fills or reads."""
+    """Returns the slots that an instruction fills or reads."""
     match one:
         case Run():
             held = (slot for _, slot in (*one.before, *one.after))

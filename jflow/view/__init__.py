@@ -1,1 +1,1 @@
-"""How a graph and a step are drawn: placed graphs as pictures, as data, in other tools' formats."""
+"""Views of placed graphs and steps: pictures, plain data, and formats of other tools."""

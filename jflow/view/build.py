@@ -24,7 +24,7 @@ from jflow.view.model import (
 
 
 def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
-    """The whole diagram: a box for each operation, except that reads are part of their state."""
+    """Builds the full diagram: a box for each operation, but reads join that of their variable."""
     builder = _Builder(placement)
     ops = _in_graph_order(placement)
     for op in ops:
@@ -35,7 +35,7 @@ def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
 
 
 def with_reasons(diagram: Diagram, explanation: Explanation) -> Diagram:
-    """The diagram with the reasons of all operations that it shows alone, and the prediction."""
+    """Adds the reasons of unfolded operations, and the predicted time, to a diagram."""
     boxes = tuple(_reasoned(box, explanation) for box in diagram.boxes)
     prediction = Prediction(
         explanation.strategy, explanation.predicted_seconds, explanation.lower_bound
@@ -58,7 +58,7 @@ def _in_graph_order(ops: Collection[Operation]) -> list[Operation]:
 
 @dataclass(eq=False)
 class _Draft:
-    """A box that operations are still added to."""
+    """A box under construction."""
 
     kind: BoxKind
     name: str
@@ -84,12 +84,12 @@ class _Builder:
         self._flows: dict[tuple[_Draft, _Draft, Flow], dict[TensorInfo, None]] = {}
 
     def add(self, op: Operation) -> None:
-        """Adds an operation to the box of its state, or else a box of its own."""
+        """Adds an operation to the box of its state, or as a box of its own."""
         device = self._placement[op]
         if op.eqn.primitive in HANDLES:
             draft = self._state(op, device)
         elif op.eqn.primitive is read_p and not op.control_inputs:
-            draft = self._used(op, op.eqn.params["variable"], device)
+            draft = self._state_box(op, op.eqn.params["variable"], device)
         else:
             kind = BoxKind.ACCESS if state_of(op.eqn) else BoxKind.OPERATION
             draft = _Draft(kind, op.name, device, op.origin)
@@ -97,7 +97,7 @@ class _Builder:
         self._draft_of[op] = draft
 
     def connect(self, op: Operation) -> None:
-        """Adds the flows into an operation, and those between it and its state."""
+        """Adds the arrows into an operation, and those between it and its state."""
         draft = self._draft_of[op]
         for tensor in op.inputs:
             source = self._draft_of.get(tensor.op) or self._feed(tensor, draft.device)
@@ -106,12 +106,12 @@ class _Builder:
             if before in self._draft_of:
                 self._flow(self._draft_of[before], draft, Flow.CONTROL)
         for ref in state_of(op.eqn) if draft.kind is BoxKind.ACCESS else ():
-            state = self._used(op, ref, draft.device)
+            state = self._state_box(op, ref, draft.device)
             takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
             self._flow(*((state, draft) if takes else (draft, state)), Flow.STATE)
 
     def diagram(self) -> Diagram:
-        """The boxes and arrows so far."""
+        """Returns the boxes and arrows so far."""
         drafts = list(self._drafts())
         index = {draft: number for number, draft in enumerate(drafts)}
         boxes = tuple(draft.finished() for draft in drafts)
@@ -127,8 +127,8 @@ class _Builder:
         yield from self._feeds.values()
         yield from (d for d in self._draft_of.values() if d.kind is not BoxKind.STATE)
 
-    def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> _Draft:
-        """The box of the variable or resource that an operation uses."""
+    def _state_box(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> _Draft:
+        """Returns the box of the variable or resource that an operation uses."""
         draft = self._state(op.graph.handle_of(ref), device)
         draft.state = _state(ref)
         return draft

@@ -1,4 +1,4 @@
-"""What boxes and arrows say: a short label, a detail line, and a title with all facts."""
+"""Texts of boxes and arrows: a short label, a detail line, and a title with all facts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NOUNS = {BoxKind.STATE: "variable", BoxKind.FEED: "fed value"}
 
 
 def box_label(box: Box) -> str:
-    """The name of a box, short; with the number of its members if it is a fold."""
+    """Returns the short name of a box, with the number of its members if it is a fold."""
     ends = box.name.split(RANGE)
     name = RANGE.join(short_name(end, _NAME_LIMIT // len(ends)) for end in ends)
     return f"{name} ({_count(box)})" if box.members else name
 
 
 def box_detail(box: Box) -> str:
-    """The second line of a box: its type and shape, or what a fold has most of."""
+    """Returns the second line of a box: type and shape; for a fold, its types or total bytes."""
     if box.members and box.kind is BoxKind.OPERATION:
         types = Counter(op.type for op in box.ops).most_common()
         return listed((f"{count} {kind}" for kind, count in types), _DETAIL_LIMIT)
@@ -52,12 +52,12 @@ def box_detail(box: Box) -> str:
 
 
 def box_title(box: Box) -> str:
-    """All that is known of a box, one fact per line."""
+    """Returns all facts about a box, one per line."""
     return "\n".join((*_box_facts(box), *([f"made at {box.made_at}"] if box.made_at else [])))
 
 
 def prediction_text(prediction: Prediction) -> str:
-    """The predicted time of a step and its lower bound, as text."""
+    """Formats the predicted time of a step and its lower bound."""
     return (
         f"placed by {prediction.strategy}: predicted step time "
         f"{seconds_text(prediction.seconds)}, lower bound {seconds_text(prediction.lower_bound)}"
@@ -65,12 +65,12 @@ def prediction_text(prediction: Prediction) -> str:
 
 
 def arrow_label(arrow: Arrow) -> str:
-    """The size of what an arrow sends to another device, "" if it sends nothing."""
+    """Returns the size of what an arrow sends to another device, "" if it sends nothing."""
     return bytes_text(total_bytes(arrow.sent)) if arrow.sent else ""
 
 
 def arrow_title(diagram: Diagram, arrow: Arrow) -> str:
-    """All that is known of an arrow, one fact per line."""
+    """Returns all facts about an arrow, one per line."""
     return "\n".join(_arrow_facts(diagram, arrow))
 
 
@@ -152,7 +152,7 @@ def _count(box: Box) -> str:
 
 
 def _subject(box: Box) -> str:
-    """The type of a fed value or variable, or the kind of a resource."""
+    """Returns the type of a fed value or variable, or the kind of a resource."""
     if box.fed is not None:
         return spec_text(box.fed.spec)
     if box.state is None:
@@ -176,7 +176,7 @@ _DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")
 
 
 def spec_text(spec: TensorSpec) -> str:
-    """Dtype and shape in JAX's short notation, such as "f32[32,?]"; "?" is an unknown size."""
+    """Formats dtype and shape in JAX's short notation: "f32[32,?]"; "?" is an unknown size."""
     match = _DTYPE.fullmatch(spec.dtype.name)
     kind = _KINDS[match[1]] + match[2] if match else spec.dtype.name
     sizes = spec.shape
@@ -185,12 +185,12 @@ def spec_text(spec: TensorSpec) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun, such as "1 send" or "2 sends"."""
+    """Formats a number with its noun, such as "1 send" or "2 sends"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def short_name(name: str, limit: int) -> str:
-    """A name in `limit` characters: without its outer scopes, then without its middle."""
+    """Shortens a name to `limit` characters: drops its outer scopes, then its middle."""
     if len(name) <= limit:
         return name
     parts = name.split("/")
@@ -202,7 +202,7 @@ def short_name(name: str, limit: int) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, with "…" in place of its middle if it is longer than `limit` characters."""
+    """Shortens a text to `limit` characters, with "…" in place of its middle."""
     if len(text) <= limit:
         return text
     head = limit // 2
@@ -210,7 +210,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def listed(words: Iterable[str], limit: int) -> str:
-    """The words with commas between them, ending in "…" if `limit` characters are not enough."""
+    """Joins words with commas; ends in "…" where `limit` characters are not enough."""
     line = ""
     for word in words:
         longer = f"{line}, {word}" if line else word

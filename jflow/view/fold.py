@@ -1,4 +1,4 @@
-"""Folds a large diagram: boxes that belong together become one.
+"""Folds a large diagram: merges related boxes into one.
 
 Scopes fold first, because they are what the user named. They fold at the deepest level that saves
 enough boxes, the largest first, so that as much as possible stays as it is. Where there are too few
@@ -27,7 +27,7 @@ _Group = tuple[str, list[int]]
 
 
 def folded(diagram: Diagram, max_boxes: int) -> Diagram:
-    """The diagram with folds in place of boxes, so that it has about `max_boxes` or fewer.
+    """Returns the diagram with boxes folded, so that about `max_boxes` or fewer remain.
 
     The members of a fold are on one device, and all of them are state, fed values or operations.
     """
@@ -45,7 +45,7 @@ def folded(diagram: Diagram, max_boxes: int) -> Diagram:
 
 
 def _fold(name: str, members: Sequence[Box]) -> Box:
-    """One box for several; the only box of a group stays as it is."""
+    """Merges boxes into one; returns the box itself if there is only one."""
     first = members[0]
     if len(members) == 1:
         return first
@@ -58,7 +58,7 @@ def _category(box: Box) -> BoxKind:
 
 
 def _by_scope(boxes: Sequence[Box], max_boxes: int) -> list[_Group]:
-    """All boxes in groups: alone, or with the others of their scope where that is needed."""
+    """Groups boxes by name scope, as far as needed to reach `max_boxes`."""
     excess = len(boxes) - max_boxes
     groups: list[_Group] = [(box.name, [number]) for number, box in enumerate(boxes)]
     if excess > 0:
@@ -69,7 +69,7 @@ def _by_scope(boxes: Sequence[Box], max_boxes: int) -> list[_Group]:
 
 
 def _scopes(boxes: Sequence[Box], excess: int) -> list[_Group]:
-    """The boxes of each scope, at the deepest level of scopes that saves enough boxes."""
+    """Returns the boxes of each scope, at the deepest level of scopes that saves enough boxes."""
     groups: list[_Group] = []
     for depth in range(max(len(box.scope) for box in boxes), 0, -1):
         scopes: dict[tuple[str, Device, BoxKind], list[int]] = {}
@@ -84,7 +84,7 @@ def _scopes(boxes: Sequence[Box], excess: int) -> list[_Group]:
 
 
 def _largest(groups: Iterable[_Group], excess: int) -> Iterator[_Group]:
-    """The largest groups, until they save enough boxes."""
+    """Yields the largest groups until these save enough boxes."""
     for name, members in sorted(groups, key=lambda group: -len(group[1])):
         if excess <= 0:
             break
@@ -93,7 +93,7 @@ def _largest(groups: Iterable[_Group], excess: int) -> Iterator[_Group]:
 
 
 def _in_runs(boxes: Sequence[Box], groups: Sequence[_Group], max_boxes: int) -> list[_Group]:
-    """The groups, with neighbours of one device and category joined to about `max_boxes`."""
+    """Joins runs of groups with the same device and category, to leave about `max_boxes`."""
     parts: dict[tuple[Device, BoxKind], list[_Group]] = {}
     length = math.ceil(len(groups) / max_boxes)
     for name, members in groups:

@@ -1,4 +1,4 @@
-"""Diagrams as JSON, in Graphviz's DOT language, and as Mermaid flowcharts."""
+"""Writes diagrams as JSON, in Graphviz's DOT language, and as Mermaid flowcharts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MERMAID_SPECIAL = re.compile(r"[^\w /:,…()\[\].+-]|^ |s(?=tyle)|c(?=lassDef)"
 
 
 def json_text(diagram: Diagram) -> str:
-    """The diagram as a JSON object; `jflow.inspect.to_json` documents its keys."""
+    """Returns the diagram as a JSON object; `jflow.inspect.to_json` documents its keys."""
     content = {
         "format": "jflow.diagram",
         "version": JSON_VERSION,
@@ -61,12 +61,12 @@ def json_text(diagram: Diagram) -> str:
 
 
 def dot_text(diagram: Diagram) -> str:
-    """The diagram as a graph in the DOT language, with a cluster for each device."""
+    """Returns the diagram in the DOT language, with a cluster for each device."""
     return "\n".join(_dot_lines(diagram)) + "\n"
 
 
 def mermaid_text(diagram: Diagram) -> str:
-    """The diagram as a flowchart in Mermaid's language, with a subgraph for each device."""
+    """Returns the diagram as a Mermaid flowchart, with a subgraph for each device."""
     return "\n".join(_mermaid_lines(diagram)) + "\n"
 
 
@@ -102,8 +102,8 @@ def _op(op: OpInfo) -> dict[str, Any]:
 
 
 def _state(state: StateInfo) -> dict[str, Any]:
-    about = {"kind": state.kind, "name": state.name, "container": state.container}
-    return about | (_spec(state.spec) if state.spec else {"dtype": None, "shape": None})
+    metadata = {"kind": state.kind, "name": state.name, "container": state.container}
+    return metadata | (_spec(state.spec) if state.spec else {"dtype": None, "shape": None})
 
 
 def _value(value: TensorInfo) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _dot_lines(diagram: Diagram) -> Iterator[str]:
 
 
 def _dot_string(text: str) -> str:
-    """A quoted string of DOT that is shown as `text`: Graphviz decodes escapes and entities."""
+    """Quotes a text for DOT; Graphviz decodes escapes and entities in it."""
     escaped = printable(text, allowed="\n").replace("&", "&amp;").replace("\\", "\\\\")
     return '"' + escaped.replace('"', '\\"').replace("\n", "\\n") + '"'
 
@@ -171,5 +171,5 @@ def _mermaid_lines(diagram: Diagram) -> Iterator[str]:
 
 
 def _mermaid_string(text: str) -> str:
-    """Text that Mermaid shows as it is inside of a quoted string."""
+    """Escapes a text for a quoted string of Mermaid."""
     return _MERMAID_SPECIAL.sub(lambda match: f"#{ord(match[0])};", printable(text, allowed="\n"))

@@ -13,7 +13,7 @@ from jflow.compiler.placement import Reason
 
 
 class BoxKind(Enum):
-    """What a box stands for."""
+    """The kind of a box."""
 
     OPERATION = "operation"
     ACCESS = "access"
@@ -22,7 +22,7 @@ class BoxKind(Enum):
 
 
 class Flow(Enum):
-    """Why one box comes before another."""
+    """The kind of an arrow: why one box comes before another."""
 
     DATA = "data"
     CONTROL = "control"
@@ -38,13 +38,13 @@ class TensorInfo:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it takes, in bytes; see `spec_bytes`."""
+        """Bytes of memory that it takes; see `spec_bytes`."""
         return spec_bytes(self.spec)
 
 
 @dataclass(frozen=True)
 class OpInfo:
-    """An operation.
+    """An operation in a diagram.
 
     Attributes:
       name: unique in the graph.
@@ -63,7 +63,7 @@ class OpInfo:
 
 @dataclass(frozen=True)
 class StateInfo:
-    """A variable or resource.
+    """A variable or resource in a diagram.
 
     Attributes:
       kind: "variable", or the kind of the resource, such as "queue" or "reader".
@@ -80,7 +80,7 @@ class StateInfo:
 
 @dataclass(frozen=True)
 class Box:
-    """An operation, a variable or resource with its reads, a fed value, or a fold of several.
+    """A box: an operation, a variable or resource with its reads, a fed value, or a fold.
 
     Attributes:
       kind: what it stands for; an access is an operation on state that has a box of its own.
@@ -104,13 +104,13 @@ class Box:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The name scopes around it, the outermost first."""
+        """The name scopes around the box, the outermost first."""
         return tuple(self.name.split("/")[:-1])
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """Everything of one kind that flows from one box to another.
+    """All flows of one kind from one box to another.
 
     Attributes:
       source, target: indices of the boxes.
@@ -130,7 +130,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted time of a placed step, with its lower bound.
+    """The predicted time of a placed step, and its lower bound.
 
     Attributes:
       strategy: the name of what placed it.
@@ -165,20 +165,20 @@ class Diagram:
 
 
 def spec_bytes(spec: TensorSpec) -> int:
-    """Memory that a tensor takes, in bytes; each unknown size counts as 1."""
+    """Returns the bytes of memory that a tensor takes; each unknown size counts as 1."""
     sizes = (1 if size is None else size for size in spec.shape or ())
     return math.prod(sizes) * int(spec.dtype.itemsize)
 
 
 def total_bytes(values: Iterable[TensorInfo]) -> int:
-    """Memory that tensors take together, in bytes; see `spec_bytes`."""
+    """Returns the total bytes of memory that tensors take; see `spec_bytes`."""
     return sum(value.n_bytes for value in values)
 
 
 def arrows_between(
     boxes: Sequence[Box], flows: Iterable[tuple[int, int, Flow, Iterable[TensorInfo]]]
 ) -> tuple[Arrow, ...]:
-    """One arrow for all flows of a kind from one box to another; flows inside a box have none.
+    """Merges flows of a kind between the same two boxes into an arrow; drops those within a box.
 
     A value is sent to a device once, however many arrows carry it there: the first of them has it
     in `sent`.

@@ -1,4 +1,4 @@
-"""Division of conditionals (`cond`, `switch`) around the callbacks in their branches.
+"""Splits conditionals (`cond`, `switch`) into smaller ones around the callbacks in their branches.
 
 A conditional is one XLA program, which cannot call the client. The equations of each branch before,
 between and after its callbacks therefore become separate conditionals, which return zeros if
@@ -62,7 +62,7 @@ class _Branch:
         return x if isinstance(x, jex.Literal) else self.known[x]
 
     def leaving(self, piece: int) -> list[jex.Var]:
-        """Returns the values of a piece that are used after it."""
+        """Returns the variables that a piece defines and that are used after it."""
         defined = {var for eqn in self.pieces[piece] for var in eqn.outvars}
         later = [x for eqn in self.calls[piece:] for x in eqn.invars]
         later += [x for eqns in self.pieces[piece + 1 :] for eqn in eqns for x in eqn.invars]
@@ -72,7 +72,7 @@ class _Branch:
         )
 
     def entering(self, piece: int, results: Sequence[Atom]) -> list[jex.Var]:
-        """Returns the values from before a piece that it, or `results`, uses."""
+        """Returns the variables defined before a piece that the piece or `results` uses."""
         used = [*(x for eqn in self.pieces[piece] for x in eqn.invars), *results]
         return list(
             dict.fromkeys(x for x in used if not isinstance(x, jex.Literal) and x in self.known)
@@ -104,8 +104,8 @@ def cut(
         outside = [jex.Var(var.aval) for var in branch.jaxpr.constvars]
         consts.update(zip(outside, branch.consts, strict=True))
         inputs = [*branch.jaxpr.constvars, *branch.jaxpr.invars]
-        known = dict(zip(inputs, [*outside, *operands], strict=True))
-        all_branches.append(_Branch(number, branch.jaxpr, known))
+        atom_by_input = dict(zip(inputs, [*outside, *operands], strict=True))
+        all_branches.append(_Branch(number, branch.jaxpr, atom_by_input))
     cutter = _Cutter(eqn, index, len(branches), emit)
     for one in all_branches:
         for piece, call in enumerate(one.calls):
@@ -176,7 +176,7 @@ class _Cutter:
         return self._emit(piece, [self._index, *args])
 
     def _predicate(self, branch: int) -> Atom:
-        """Returns an atom for whether a branch is taken."""
+        """Returns a boolean atom: whether the index of the conditional selects this branch."""
         if branch not in self._predicates:
             number = np.asarray(branch, self._index.aval.dtype)
             eqn = self._eqn.replace(

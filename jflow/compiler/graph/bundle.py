@@ -1,4 +1,4 @@
-"""`Bundle`: small tensors that one program makes for one other device, and that travel as one."""
+"""`Bundle`: small tensors from one program to one other device, sent as one array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL_BYTES = 8 << 10
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Tensors that travel as one array: their elements one after another.
+    """Tensors that are flattened and concatenated into one array, to be sent as one message.
 
     A bundle equals itself only, because it is a key for each of its tensors, which may be many.
 
@@ -30,12 +30,12 @@ class Bundle:
 
     @property
     def name(self) -> str:
-        """What traces call it, such as "mul:0 and 2 more"."""
+        """The name in traces, such as "mul:0 and 2 more"."""
         return f"{self.tensors[0].name} and {len(self.tensors) - 1} more"
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many elements each tensor has."""
+        """The number of elements of each tensor."""
         return tuple(math.prod(tensor.shape) for tensor in self.tensors)
 
     @property
@@ -45,7 +45,7 @@ class Bundle:
 
 
 def is_small(tensor: Tensor) -> bool:
-    """Whether a tensor is a small array that programs make and can take apart."""
+    """Whether a tensor is a small array of known shape that can be part of a bundle."""
     dtype, shape = tensor.dtype, tensor.shape
     if is_on_host(tensor.op.eqn) or not isinstance(dtype, np.dtype) or not is_static(shape):
         return False

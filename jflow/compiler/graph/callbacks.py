@@ -149,11 +149,11 @@ def has_callback(eqn: jex.JaxprEqn) -> bool:
 
 
 def _is_calling(jaxpr: jex.Jaxpr) -> bool:
-    known = _CALLING.get(jaxpr)
-    if known is None:
-        known = any(is_callback(eqn) or has_callback(eqn) for eqn in jaxpr.eqns)
-        _CALLING[jaxpr] = known
-    return known
+    calls_python = _CALLING.get(jaxpr)
+    if calls_python is None:
+        calls_python = any(is_callback(eqn) or has_callback(eqn) for eqn in jaxpr.eqns)
+        _CALLING[jaxpr] = calls_python
+    return calls_python
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
@@ -269,7 +269,7 @@ for _primitive in CALLBACKS.values():
 
 @dataclass(frozen=True)
 class _ForEach:
-    """Calls a function for each element of its arguments.
+    """A callback that calls a function once for each row of its arguments and stacks the results.
 
     Attributes:
       function: takes and returns arrays in a flat order.
@@ -307,7 +307,7 @@ class _ForEach:
 
 
 def as_callback(eqn: jex.JaxprEqn) -> jex.JaxprEqn | None:
-    """Returns the callback that stands for a scan over a pure callback; None for any other."""
+    """Returns a scan over one pure callback as a single callback; None for any other equation."""
     if eqn.primitive.name != "scan":
         return None
     n_consts, n_carry = internals.scan_sizes(eqn.params)

@@ -42,14 +42,16 @@ def call(
     Raises:
       TypeError: if an attribute is something else, such as a tensor.
     """
-    known = {key: plain(function, key, value) for key, value in (attributes or {}).items()}
+    plain_attributes = {
+        key: plain(function, key, value) for key, value in (attributes or {}).items()
+    }
     return graph.add(
         host_p,
         [tensor.var for tensor in inputs],
         outputs,
         name=name,
         function=function,
-        attributes=pack(known, f"arguments of {function!r}"),
+        attributes=pack(plain_attributes, f"arguments of {function!r}"),
         resources=tuple(resources),
         is_blocking=is_blocking,
     )
@@ -63,7 +65,7 @@ def on_any_rank(
     function: str,
     attributes: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Adds a call of a function of JAX on a tensor of unknown rank, which the host has, too.
+    """Adds a JAX function of a tensor of unknown rank, with a host function as fallback.
 
     A step that does not know the rank calls the function of the host.
 
@@ -85,7 +87,7 @@ def on_any_rank(
 
 
 def plain(function: str, name: str, value: Any) -> Any:
-    """An attribute of a call as a plain value. Raises TypeError if it holds something else."""
+    """Returns an attribute of a call as a plain value. Raises TypeError if it is not one."""
 
     def leaf(item: Any) -> Any:
         item = item.item() if isinstance(item, np.generic) else item

@@ -63,11 +63,11 @@ class Expansion(Graph):
                 self._handles[refs[op]] = self.copies[op]
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """Returns the tensor that stands for one of `base`."""
+        """Returns the tensor of the copy that corresponds to a tensor of `base`."""
         return self._tensors[self._atoms.get(tensor.var, tensor.var)]
 
     def _copy(self, op: Operation, **params: Any) -> None:
-        """Adds the same operation, with further parameters."""
+        """Adds a copy of an operation, with further parameters."""
         inputs = tuple(map(self.tensor, op.inputs))
         outvars = [self._result(tensor, inputs) for tensor in op.outputs]
         eqn = op.eqn
@@ -151,7 +151,7 @@ class Expansion(Graph):
         return outputs
 
     def _since(self, n_before: int) -> list[Operation]:
-        """Returns the operations after the first `n_before`."""
+        """Returns the operations added after the first `n_before`."""
         added = len(self._operations) - n_before
         return [*islice(reversed(self._operations.values()), added)][::-1]
 

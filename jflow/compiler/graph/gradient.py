@@ -25,9 +25,9 @@ from jflow.plan.xla import jaxprs
 
 
 class AggregationMethod:
-    """How the derivatives of the uses of a value are added up.
+    """TensorFlow's names of methods to add up the derivatives of all uses of a value.
 
-    XLA decides how a sum is computed, so these names of TensorFlow's mean the same.
+    They all mean the same here, because XLA decides how a sum is computed.
     """
 
     ADD_N = DEFAULT = 0
@@ -92,12 +92,12 @@ def gradients(
             totals = _record(graph, path, targets, sources, seeds, stops)
         else:
             totals = _slopes(graph, targets, sources, seeds, _points(stops))
-        return _gated(graph, totals) if gate_gradients else totals
+        return _copies_after_all(graph, totals) if gate_gradients else totals
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What is differentiated by.
+    """One of the `xs` that gradients are taken with respect to.
 
     Attributes:
       points: the tensors whose derivatives add up to the derivative.
@@ -124,18 +124,18 @@ def _slopes(
     seeds: list[Tensor] | None,
     stops: Collection[Tensor],
 ) -> list[Tensor | None]:
-    """Adds the derivatives of the targets."""
+    """Adds and returns the derivative of the sum of the targets with respect to each source."""
     leaves = list(dict.fromkeys(t for source in sources for t in source.points))
     if seeds is not None:
-        seeds = [_fitted(graph, *pair) for pair in zip(seeds, targets, strict=True)]
+        seeds = [_cast_to_shape(graph, *pair) for pair in zip(seeds, targets, strict=True)]
     slopes: dict[Tensor, Tensor] = {}
     for group in _independent(graph, leaves, stops):
         slopes.update(_pull_back(graph, group, targets, seeds, stops))
     return [_total(graph, [slopes[t] for t in x.points if t in slopes]) for x in sources]
 
 
-def _fitted(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
-    """Returns a derivative with the unknown sizes of its target, which the step checks."""
+def _cast_to_shape(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
+    """Casts a derivative to the shape of its target; the step checks that unknown sizes agree."""
     shape: Any = target.aval.shape
     if seed.aval.shape == shape or not is_compatible(seed.aval.shape, shape):
         return seed
@@ -151,7 +151,7 @@ def _record(
     seeds: list[Tensor] | None,
     stops: Sequence[_Source],
 ) -> list[Tensor | None]:
-    """Records derivatives through recorded calls, to take them when these are operations.
+    """Records derivatives through recorded calls, which a step computes once it knows the ranks.
 
     Args:
       graph: the graph.
@@ -198,15 +198,15 @@ def _slope_aval(source: _Source) -> AbstractValue:
 
 
 def _zeros(graph: Graph, source: _Source) -> Tensor:
-    """Returns the derivative of what does not depend on a source with these ranks."""
+    """Returns zeros of a source's shape, for targets that do not depend on it."""
     if source.variable is None:
         zeros: Tensor = graph.apply(jnp.zeros_like, (source.points[0],))
         return zeros
     return graph.constant(np.zeros(source.variable.shape, source.variable.dtype))
 
 
-def _gated(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
-    """Copies of derivatives that wait for all of them."""
+def _copies_after_all(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
+    """Returns copies of derivatives, each of which runs only after all of them are computed."""
     terms = list(dict.fromkeys(slope for slope in slopes if slope is not None))
     copies = dict(zip(terms, graph.after([slope.op for slope in terms], terms), strict=True))
     return [None if slope is None else copies[slope] for slope in slopes]
@@ -356,12 +356,12 @@ def _forward(
     targets: list[Tensor],
     stops: Collection[Tensor],
 ) -> tuple[Callable[..., list[Any]], list[Tensor]]:
-    """Returns the function from leaves and captured tensors to targets, and the captures."""
+    """Returns the path as a function of leaves and captured tensors, and the captured tensors."""
     cut = {*leaves, *stops}
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
-    known = {*leaves, *inside}
-    captured = [t for t in dict.fromkeys(used) if t not in known]
+    available = {*leaves, *inside}
+    captured = [t for t in dict.fromkeys(used) if t not in available]
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
@@ -371,7 +371,7 @@ def _forward(
 
 
 def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.JaxprEqn:
-    """Returns the equation with outputs renamed that are leaves themselves."""
+    """Returns the equation with fresh variables for those outputs that are leaves or stops."""
     if not cut.intersection(op.outputs):
         return eqn
     outvars = [jex.Var(t.aval) if t in cut else t.var for t in op.outputs]
@@ -382,11 +382,11 @@ def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.J
 def _insert_sharing(
     graph: Graph, path: Iterable[Operation], jaxpr: jex.ClosedJaxpr, inputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Adds the equations, and reuses equal operations of the forward pass."""
-    known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
+    """Adds the equations of a derivative, but reuses equal operations of the forward pass."""
+    op_by_identity = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
     def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
-        return known.get(_identity(eqn, args))
+        return op_by_identity.get(_identity(eqn, args))
 
     order = EffectOrder[Operation]()
     slopes = graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing, order=order)
@@ -394,7 +394,7 @@ def _insert_sharing(
 
 
 def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
-    """Returns a key that is equal for equations known to compute the same on the same device."""
+    """Returns a hashable key; equal keys mean the same computation on the same device."""
     atoms = tuple((x.val.item(), str(x.aval)) if _is_scalar(x) else id(x) for x in args)
     try:
         params = frozenset(eqn.params.items())

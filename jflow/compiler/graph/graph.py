@@ -67,12 +67,12 @@ class Tensor(GraphMember, Symbolic):
 
     @property
     def name(self) -> str:
-        """The name "operation:index"."""
+        """The name, "operation:index"."""
         return f"{self.op.name}:{self.index}"
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The graph that the tensor belongs to."""
         return self.op.graph
 
     @property
@@ -215,7 +215,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
 
 
 class Graph(Members[Operation, Tensor]):
-    """Operations in the order of their creation, which is a valid order of execution.
+    """A graph: operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
     has opened them.
@@ -300,7 +300,7 @@ class Graph(Members[Operation, Tensor]):
         return jax.tree.unflatten(traced.out_tree, outputs)
 
     def retype(self, tensor: Tensor, dims: tuple[Any, ...]) -> None:
-        """Gives a tensor another shape. Raises as `Tensor.set_shape`."""
+        """Refines the shape of a tensor. Raises as `Tensor.set_shape`."""
         with self._lock:
             self._check_changeable()
             users = [op for op in self._operations.values() if tensor in op.inputs]
@@ -309,7 +309,7 @@ class Graph(Members[Operation, Tensor]):
     def add_recorded(
         self, inputs: Sequence[jaxprs.Atom], call: RecordedCall, name: str
     ) -> Operation:
-        """Adds a call that a step makes operations of."""
+        """Adds a recorded call, which a step replaces by operations once the ranks are known."""
         for ref in call.state:
             self.handle_of(ref)
         params: dict[str, Any] = {"replay": call.replay, "fallback": call.fallback}
@@ -367,7 +367,7 @@ class Graph(Members[Operation, Tensor]):
         return self._traced_constant(np.asarray(atom.val), atom)
 
     def _traced_constant(self, value: Any, like: jaxprs.Atom) -> Tensor:
-        """Adds a constant of equations, which has 64 bits if it had them when these were traced."""
+        """Adds a constant of a traced function; it keeps 64 bits if it was traced with them."""
         with jaxprs.allow_64_bits(jaxprs.have_64_bits([like.aval])):
             return self.constant(value)
 
@@ -427,7 +427,7 @@ class Graph(Members[Operation, Tensor]):
     # State ------------------------------------------------------------------------------------
 
     def handle_of(self, ref: VariableRef | ResourceRef) -> Operation:
-        """Returns the handle op of a variable or resource, whose device is where it lives."""
+        """Returns the handle op of a variable or resource; its device is where the state lives."""
         with self._lock:
             self._add_handle(ref)
         return self._handles[ref]
@@ -437,7 +437,7 @@ class Graph(Members[Operation, Tensor]):
         self._handles[ref] = op
 
     def declare_value(self, name: str, value: Tensor) -> None:
-        """Makes the name of a variable, as a tensor name, refer to a tensor of its value."""
+        """Makes the name of a variable refer to `value` in look-ups of tensors by name."""
         self._values[name] = value
 
     def _add_handle(self, ref: VariableRef | ResourceRef) -> None:
@@ -453,7 +453,7 @@ class Graph(Members[Operation, Tensor]):
         self._operations[op.name] = self._handles[ref] = op
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Raises TypeError: JAX accesses a variable of the graph outside of a trace."""
+        """Raises TypeError: a variable of a graph has no value while the graph is built."""
         raise TypeError(
             f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
             "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
@@ -471,7 +471,7 @@ class Graph(Members[Operation, Tensor]):
     # Scopes -----------------------------------------------------------------------------------
 
     def as_default(self) -> AbstractContextManager[Graph]:
-        """Returns a block in which this thread adds operations to this graph."""
+        """Returns a context manager in which this thread adds operations to this graph."""
         return graphs.pushed(self)
 
     def __repr__(self) -> str:
@@ -485,7 +485,7 @@ class Graph(Members[Operation, Tensor]):
         self._finalized = True
 
     def _unsafe_unfinalize(self) -> None:
-        """Takes back `finalize`; steps that were registered before stay as they are."""
+        """Undoes `finalize`; steps registered before are not changed."""
         self._finalized = False
 
     @property

@@ -101,7 +101,7 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
 
 
 def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
-    """Returns requests of nested equations that differ from the request of `eqn`."""
+    """Returns the requests of nested equations that differ from that of `eqn` itself."""
     inside = {
         requested
         for body in _bodies(eqn)
@@ -112,13 +112,13 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the non-empty requests of an equation and of nested equations."""
+    """Returns the distinct non-empty requests of an equation and of its nested equations."""
     devices = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
     return sorted((requested for requested in devices if not requested.is_empty), key=str)
 
 
 def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the non-empty requests of nested equations."""
+    """Returns the distinct non-empty requests of nested equations."""
     devices = {
         requested
         for body in _bodies(eqn)
@@ -129,7 +129,7 @@ def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
 
 
 class _Flattener:
-    """Builds the flat program.
+    """Builds the flat program, equation by equation.
 
     Args:
       keep_rules: see `hoist_state`.
@@ -281,7 +281,7 @@ class _Flattener:
         return self._append(_on_one_device(eqn), args)
 
     def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        """Emits a piece of a conditional."""
+        """Emits a conditional or other piece of one that was split around its callbacks."""
         is_branch = eqn.primitive.name == "cond"
         return self._append(_on_one_device(eqn) if is_branch else eqn, args)
 
@@ -324,7 +324,7 @@ def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """Returns the equation with the one request of itself and its body."""
+    """Returns the equation with the only device request in it. Raises if there are several."""
     # The request of the body takes precedence: under jax.checkpoint, JAX gives a forward loop
     # the request of the code around the checkpoint.
     requested = _requested_by_bodies(eqn) or _requested(eqn)
@@ -345,8 +345,8 @@ Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
 """Passes variables' values into an equation, given its parameters and arguments."""
 
 
-def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
-    """Returns the body with the values of variables as its first arguments."""
+def _with_value_arguments(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
+    """Returns the body with the values of variables as additional leading arguments."""
     flat = _run(_Flattener(keep_rules=False, in_loop=True), body)
     inside = {ref: jex.Var(ref.aval) for ref in values}
     eqns: list[jex.JaxprEqn] = []
@@ -365,7 +365,7 @@ def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
 
 
 def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
-    body = {"jaxpr": _taking(params["jaxpr"], values)}
+    body = {"jaxpr": _with_value_arguments(params["jaxpr"], values)}
     taking = internals.scan_with_constants(params, len(values))
     return taking | body, [*values.values(), *args]
 
@@ -373,8 +373,8 @@ def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, lis
 def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     taking = {
-        "cond_jaxpr": _taking(params["cond_jaxpr"], values),
-        "body_jaxpr": _taking(params["body_jaxpr"], values),
+        "cond_jaxpr": _with_value_arguments(params["cond_jaxpr"], values),
+        "body_jaxpr": _with_value_arguments(params["body_jaxpr"], values),
         "cond_nconsts": n_cond + len(values),
         "body_nconsts": n_body + len(values),
     }
@@ -384,12 +384,12 @@ def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, li
 
 def _cond(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
     index, *operands = args
-    branches = tuple(_taking(branch, values) for branch in params["branches"])
+    branches = tuple(_with_value_arguments(branch, values) for branch in params["branches"])
     return params | {"branches": branches}, [index, *values.values(), *operands]
 
 
 def _checkpoint(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
-    body = _taking(jex.ClosedJaxpr(params["jaxpr"], []), values)
+    body = _with_value_arguments(jex.ClosedJaxpr(params["jaxpr"], []), values)
     if body.consts:
         raise NotImplementedError(
             "a function under jax.checkpoint that reads a variable and has constant arrays is not "

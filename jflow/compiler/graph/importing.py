@@ -1,4 +1,4 @@
-"""Taking operations out of a graph and adding them to another one, with all that they have."""
+"""Imports operations with all of their attributes from one graph into another."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def add_primitive(
 
 
 def taken_names(graph: Graph, names: Sequence[str]) -> list[str]:
-    """Returns those of some names that operations of the graph have, compared without case."""
-    known = {op.name.casefold() for op in graph.get_operations()}
-    return [name for name in names if name.casefold() in known]
+    """Returns those of `names` that the graph already uses, compared without case."""
+    used_names = {op.name.casefold() for op in graph.get_operations()}
+    return [name for name in names if name.casefold() in used_names]
 
 
 def location_of(op: Operation) -> origin.SourceLocation | None:

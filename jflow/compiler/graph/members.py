@@ -14,7 +14,7 @@ from jflow.base.suggestions import did_you_mean
 
 
 class GraphKeys:
-    """The keys of the collections that have a meaning.
+    """Standard keys of collections.
 
     `jflow.Variable` and `jflow.get_variable` add to those of variables and of regularization
     losses. Programs may use any other hashable value as a key.
@@ -111,11 +111,11 @@ _FILE = "write the graph to a file: jflow.train.export_meta_graph(path)"
 
 
 class HasOutputs(Protocol):
-    """The interface of an operation."""
+    """Anything with output tensors, such as an operation."""
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """Its tensors."""
+        """The output tensors."""
 
 
 O = TypeVar("O", bound=HasOutputs)  # noqa: E741 - an operation
@@ -123,7 +123,7 @@ T = TypeVar("T")
 
 
 class GraphMember(Uncopyable):
-    """An operation or tensor: it never changes, so that it is its own copy."""
+    """An operation or tensor: immutable, so copying returns the object itself."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ class GraphMember(Uncopyable):
 
 
 class Members(Uncopyable, Collections, Generic[O, T]):
-    """What a graph has, `O` being its operations and `T` its tensors."""
+    """Operations and tensors of a graph by name; `O` and `T` are their types."""
 
     _instead_of_copy = _FILE
 
@@ -188,7 +188,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
         return outputs[int(index)]
 
     def _tensor_names(self) -> Iterator[str]:
-        """The names of the tensors and of the values of variables."""
+        """Yields the names of all tensors, and of variables that stand for their values."""
         yield from [*self._values]
         for name, op in [*self._operations.items()]:
             yield from (f"{name}:{index}" for index in range(len(op.outputs)))
@@ -202,13 +202,13 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
 class Names:
-    """The names in use in a graph, compared without case."""
+    """Set of the names in use in a graph, compared without case."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def copy(self) -> Names:
-        """The same names in use, for a copy of the graph."""
+        """Returns an independent copy, for a copy of the graph."""
         copied = Names()
         copied._counts.update(self._counts)
         return copied

@@ -77,7 +77,7 @@ def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:
-    """Returns `location_of` as text."""
+    """Returns the user's location of an equation as text; see `location_of`."""
     return describe(location_of(eqn))
 
 

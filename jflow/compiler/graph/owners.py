@@ -1,4 +1,4 @@
-"""The current owner of new state: a connection, or the default graph.
+"""The current owner of new variables and resources: a connection, or the default graph.
 
 Inside `jflow.connect`, variables and queues are eager: they belong to the connection, exist
 immediately and act at once. In a block of graph code inside of it they belong to the graph.
@@ -23,13 +23,13 @@ class Runnable(Protocol):
     """An executable part of a graph."""
 
     def prepare(self, deadline: Deadline) -> None:
-        """Does the work of the first run that does not depend on its inputs."""
+        """Does in advance the part of the first run that does not depend on its inputs."""
 
     def run(self, feeds: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """Runs it with arrays and returns arrays."""
+        """Runs it with arrays for the fed tensors, and returns the fetched arrays."""
 
     def start(self, feeds: Sequence[Any], deadline: Deadline) -> Future[list[Any]]:
-        """As `run`, without blocking; cancelling the future cancels the step."""
+        """Like `run`, but returns a future; cancelling the future cancels the step."""
 
 
 class EagerOwner(Owner, Protocol):
@@ -63,7 +63,7 @@ class EagerOwner(Owner, Protocol):
         fed: Sequence[Any],
         deadline: Deadline,
     ) -> Runnable:
-        """Compiles a part of a graph.
+        """Makes a part of a graph runnable.
 
         Args:
           graph: the graph.
@@ -76,7 +76,7 @@ class EagerOwner(Owner, Protocol):
         """Returns the variable's value if this process has it, else None; never blocks."""
 
     def unnamed(self, title: str = "unnamed") -> str:
-        """A unique name for a variable or resource that only its maker uses."""
+        """Returns a unique name for a variable or resource that is not shared."""
 
 
 class _Block(NamedTuple):
@@ -96,13 +96,13 @@ def current() -> EagerOwner | None:
 
 
 def innermost() -> EagerOwner | None:
-    """Returns the owner of the innermost connection block, in graph code as well."""
+    """Returns the owner of the innermost connection scope, in graph code as well."""
     block = _OWNERS.current
     return None if block is None else block.owner
 
 
 def own_everywhere(owner: EagerOwner) -> None:
-    """Makes an owner current on all threads without a connection block, until `forget`."""
+    """Makes an owner current on all threads outside connection scopes, until `forget`."""
     _OWNERS.add_everywhere(_Block(owner, 0))
 
 
@@ -112,5 +112,5 @@ def forget(owner: EagerOwner) -> None:
 
 
 def owned_by(owner: EagerOwner) -> AbstractContextManager[Any]:
-    """Returns a block in which new variables and queues are eager and belong to `owner`."""
+    """Returns a context manager: new variables and queues in it are eager and belong to `owner`."""
     return _OWNERS.pushed(_Block(owner, graphs.depth))

@@ -245,7 +245,7 @@ def is_on_host(eqn: jex.JaxprEqn) -> bool:
 
 
 def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
-    """Returns the variables and resources that an equation uses; it runs where the first is."""
+    """Returns the variables and resources that an equation uses; the first decides its device."""
     if eqn.primitive in ACCESSES:
         return (eqn.params["variable"],)
     if eqn.primitive is host_p:
@@ -298,7 +298,7 @@ def _make_bindable(primitive: jex.Primitive) -> None:
 
 
 def ensure_sizes(value: Any, sizes: Sizes) -> Any:
-    """Returns a value with numbers or other symbols in the place of some of its unknown sizes."""
+    """Substitutes unknown sizes in the shape of a value; the step checks that they are equal."""
     shape = tuple(substituted(dim, sizes) for dim in value.shape)
     if shape == value.shape:
         return value
@@ -308,7 +308,7 @@ def ensure_sizes(value: Any, sizes: Sizes) -> Any:
 
 
 def with_shape(value: Any, shape: Sequence[Any]) -> Any:
-    """Returns a value with another shape of the same rank, whose sizes are numbers and symbols.
+    """Gives a value another shape of the same rank, with numbers and symbols as sizes.
 
     The step checks that the sizes in one place of both shapes are equal.
     """
@@ -340,18 +340,18 @@ def _lower_ensured(context: Any, value: Any, *, shape: Any, equal: Any) -> list[
 
 
 def _refuse_elsewhere(primitive: jex.Primitive) -> None:
-    """Makes JAX refuse to vmap or compile accesses to state."""
+    """Registers rules by which JAX refuses to vmap or to lower accesses to state."""
 
     def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
-            f"a write to {_used(params)} is not supported inside jax.vmap, where it has a value "
-            f"for each example (at {line}); return the values from the mapped function and write "
-            "once outside of it"
+            f"a write to {_first_ref(params)} is not supported inside jax.vmap, where it has a "
+            f"value for each example (at {line}); return the values from the mapped function and "
+            "write once outside of it"
         )
 
     def refuse_lowering(_: Any, *__: Any, **params: Any) -> NoReturn:
         raise TypeError(
-            f"{_used(params)} cannot be used inside a nested jax.jit; decorate the outermost "
+            f"{_first_ref(params)} cannot be used inside a nested jax.jit; decorate the outermost "
             "function with jflow.function, or pass the value as an argument"
         )
 
@@ -359,8 +359,8 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
     mlir.register_lowering(primitive, refuse_lowering)
 
 
-def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
-    """Returns the first variable or resource in the parameters of an equation."""
+def _first_ref(params: dict[str, Any]) -> VariableRef | ResourceRef:
+    """Returns the variable, or else the first resource, that the parameters of an equation name."""
     ref: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
     return ref
 

@@ -1,4 +1,4 @@
-"""Calls on tensors of unknown rank: recorded when the graph is built, made operations by a step.
+"""Calls on tensors of unknown rank: recorded in the graph, replayed as operations by a step.
 
 JAX traces a function only for known ranks. A call on a tensor of unknown rank, such as
 `placeholder(float32) * 2`, therefore becomes one operation that remembers the call. A step that is
@@ -38,7 +38,7 @@ _MAX_SIZES = 4
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A call of a function that no rank is known for yet.
+    """A call of a function on tensors whose ranks are not known yet.
 
     Attributes:
       avals: the abstract values of the results.
@@ -59,7 +59,7 @@ class RecordedCall:
 def record(
     fun: Callable[..., Any], in_tree: Any, leaves: Sequence[tracing.Static | Any], name: str
 ) -> RecordedCall:
-    """Returns the record of a call.
+    """Infers the results of a call on tensors of unknown rank, and returns it as a record.
 
     Args:
       fun, in_tree, leaves: as for `tracing.trace`; some abstract values are of unknown rank.
@@ -95,7 +95,7 @@ def _known_results(fun: Callable[..., Any], in_tree: Any, leaves: tuple[Any, ...
 
 
 def _results(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Any]) -> _Results:
-    """Returns the abstract values of the results, their structure, and the state that is used."""
+    """Traces a call for several ranks; returns result types, their structure and the state used."""
     trials: list[_Trial] = []
     errors: list[Exception] = []
     n_unranked = sum(isinstance(leaf, HostArray) for leaf in leaves)
@@ -127,7 +127,7 @@ def _results(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Any]) -> _R
 
 
 class _Trial(NamedTuple):
-    """A call that was traced with some shapes in place of those that are not known.
+    """One trace of a call, with trial shapes for its arguments of unknown rank.
 
     Attributes:
       traced: its equations.
@@ -143,7 +143,7 @@ _Shapes = tuple[tuple[Any, ...], ...]
 
 
 def _ranks(n: int) -> Iterator[_Ranks]:
-    """Yields ranks for `n` tensors: equal ones first."""
+    """Yields the combinations of ranks to try for `n` tensors, equal ranks first."""
     yield from ((rank,) * n for rank in range(_MAX_RANK + 1))
     if n <= _MAX_UNLIKE:
         unlike = (ranks for ranks in product(range(_MAX_RANK - 1), repeat=n) if len({*ranks}) > 1)
@@ -151,7 +151,7 @@ def _ranks(n: int) -> Iterator[_Ranks]:
 
 
 def _stand_ins(ranks: _Ranks, leaves: Sequence[Any]) -> Iterator[tuple[_Shapes, bool]]:
-    """Yields shapes of these ranks, and whether they stand for all shapes.
+    """Yields trial shapes of these ranks, and whether each stands for all shapes of its rank.
 
     A symbol stands for any size, but JAX refuses it where a size has to be a certain one, such as
     that of a matrix in the other argument.
@@ -168,7 +168,7 @@ def _symbols() -> tuple[Any, ...]:
 
 
 def _sizes_in(leaves: Sequence[Any]) -> list[Any]:
-    """Returns the first few sizes and numbers among the other arguments."""
+    """Returns the first few sizes and positive integers among the other arguments."""
     sizes: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, tracing.Static):
@@ -189,7 +189,7 @@ def _with_shapes(leaves: Sequence[Any], shapes: _Shapes) -> list[Any]:
 
 
 def _depends_on_rank(trials: Sequence[_Trial]) -> bool:
-    """Whether the shapes of results depend on those of the arguments, as far as was traced."""
+    """Whether the trials show that the shapes of results depend on the shapes of arguments."""
     shapes = {tuple(aval.shape for aval in trial.traced.jaxpr.out_avals) for trial in trials}
     if len(shapes) > 1 or not all(trial.is_exact for trial in trials):
         return True
@@ -199,7 +199,7 @@ def _depends_on_rank(trials: Sequence[_Trial]) -> bool:
 
 
 def _check_same(one: tracing.Traced, other: tracing.Traced) -> None:
-    """Raises TypeError if the results of a call for two ranks are not of one kind."""
+    """Raises TypeError if two traces differ in the structure or the dtypes of their results."""
     kinds = [
         (traced.out_tree, [(x.dtype, x.weak_type) for x in traced.jaxpr.out_avals])
         for traced in (one, other)
@@ -212,7 +212,7 @@ def _check_same(one: tracing.Traced, other: tracing.Traced) -> None:
 
 
 def _refusal(errors: Sequence[Exception]) -> Exception:
-    """Returns the error of a call that fits no rank."""
+    """Returns the error to raise for a call that could be traced for no rank."""
     first, *others = errors
     if all(type(error) is type(first) and str(error) == str(first) for error in others):
         return first

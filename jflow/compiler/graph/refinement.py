@@ -1,4 +1,4 @@
-"""`Tensor.set_shape`: shapes that the user knows and the graph does not."""
+"""`Tensor.set_shape`: refines a shape by what the user knows and the graph does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refined(tensor: Any, shape: Any) -> tuple[Any, ...] | None:
 
 
 def retype(tensor: Any, dims: tuple[Any, ...], users: list[Any]) -> jex.Var:
-    """Gives a tensor another shape, and returns its new variable.
+    """Gives a tensor the refined shape, and returns its new variable.
 
     Args:
       tensor: the tensor.

@@ -1,4 +1,4 @@
-"""Device requests: the blocks around an equation, stored in the equation's metadata.
+"""Device requests: the device scopes around an equation, kept in the equation's metadata.
 
 JAX's transformations preserve metadata, so a derivative has the request of its forward equation. A
 function may be traced under some blocks and used under others, and a device function is called only
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class DeviceFunction:
-    """A user's function from an operation to a device; compared by identity."""
+    """A user's function that returns the device for an operation; compared by identity."""
 
     call: Callable[[Any], Any]
 
@@ -45,7 +45,7 @@ Block = DeviceSpec | DeviceFunction | None
 
 @dataclass(frozen=True)
 class Request:
-    """The blocks around an equation, outermost first.
+    """The device and colocation scopes around an equation, outermost first.
 
     Attributes:
       devices: arguments of the device blocks; None discards those before it.
@@ -56,24 +56,24 @@ class Request:
     targets: tuple[str | None, ...] = ()
 
     def inside(self, outer: Request) -> Request:
-        """Returns these blocks nested inside others."""
-        devices = _remembered((*outer.devices, *self.devices))
-        targets = _remembered((*outer.targets, *self.targets))
-        return Request(tuple(_merged(devices)), targets)
+        """Returns this request nested inside the scopes of `outer`."""
+        devices = _since_last_none((*outer.devices, *self.devices))
+        targets = _since_last_none((*outer.targets, *self.targets))
+        return Request(tuple(_merge_specs(devices)), targets)
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it requests at most one device, by name, and no colocation."""
+        """Whether the request is at most one device, given by name, and no colocation."""
         return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it requests nothing."""
+        """Whether nothing is requested."""
         return not any(self.devices) and not any(self.targets)
 
     @property
     def alone(self) -> Request:
-        """The same request without outer blocks, so that nothing is discarded."""
+        """The same request without the None entries that discard outer scopes."""
         return Request(
             tuple(block for block in self.devices if block is not None),
             tuple(name for name in self.targets if name is not None),
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The requested device, if resolved."""
+        """The requested device; the request must be resolved."""
         return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
 
     @property
@@ -100,12 +100,12 @@ _NOTHING = Request()
 
 
 def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
-    """Returns an operation's request: a device, and first members of its colocation groups."""
+    """Returns an operation's request as a device and the first members of its colocation groups."""
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
 def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
-    """Returns a block whose equations have the context of another one (`jex.JaxprEqn.ctx`).
+    """Returns a context manager whose equations get another equation's context (`JaxprEqn.ctx`).
 
     The request of the context is nested inside the current one. For `here`, the context of this
     thread without its request, nothing is entered: JAX has one object for equal contexts.
@@ -121,17 +121,17 @@ def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
 def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
     # The current request must be read before the context is entered.
     within = request.inside(_current())
-    with block, _carrying({_KEY: within}):
+    with block, _metadata_scope({_KEY: within}):
         yield
 
 
-def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
+def _metadata_scope(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
     block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
     return block
 
 
 def default_request_scope(spec: DeviceSpec | None) -> AbstractContextManager[Any]:
-    """Returns a block that requests a device for what is in no device block, here or inside."""
+    """Returns a context manager that requests a device unless there is a device request already."""
     if spec is None or not _current().is_empty:
         return nullcontext()
     return device_request_scope(spec)
@@ -139,23 +139,23 @@ def default_request_scope(spec: DeviceSpec | None) -> AbstractContextManager[Any
 
 @contextmanager
 def request_scope(request: Request) -> Iterator[None]:
-    """A block whose equations have `request`, nested inside the current request."""
-    with _carrying({_KEY: request.inside(_current())}):
+    """Context manager that nests `request` inside the current request."""
+    with _metadata_scope({_KEY: request.inside(_current())}):
         yield
 
 
 def device_request_scope(spec: DeviceSpec) -> AbstractContextManager[Any]:
-    """Returns a block that requests a device, nested inside the current request."""
+    """Returns a context manager that nests a device request inside the current request."""
     return request_scope(Request((spec,)))
 
 
 def exact_request_scope(request: Request) -> AbstractContextManager[Any]:
-    """Returns a block whose equations have exactly `request`."""
-    return _carrying({_KEY: None if request == _NOTHING else request})
+    """Returns a context manager whose equations have exactly `request`."""
+    return _metadata_scope({_KEY: None if request == _NOTHING else request})
 
 
 def empty_request_scope() -> AbstractContextManager[Any]:
-    """Returns a block without a request, for equations that get one where they are used."""
+    """Returns a context manager without a request, for equations that get one at their use."""
     return exact_request_scope(_NOTHING)
 
 
@@ -165,13 +165,13 @@ def requested(eqn: jex.JaxprEqn) -> Request:
 
 
 def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:
-    """Returns the equation with another request and otherwise the same context."""
+    """Returns the equation with another request; the rest of its context is unchanged."""
     changed: jex.JaxprEqn = eqn.replace(ctx=context_with(eqn.ctx, request))
     return changed
 
 
 def context_with(context: Any, request: Request | None) -> Any:
-    """Returns the context of an equation with another request, or without one.
+    """Returns an equation's context with its request replaced, or removed if `request` is None.
 
     The rest of the context determines what the equation computes (random bits, the mesh) or is the
     user's metadata, so nothing is taken from the scopes around this call.
@@ -182,12 +182,12 @@ def context_with(context: Any, request: Request | None) -> Any:
         **(context.xla_metadata or {}),
         _KEY: None if request == _NOTHING else request,
     }
-    with context.manager, _carrying(metadata):
+    with context.manager, _metadata_scope(metadata):
         return present_context()
 
 
 def user_metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
-    """Returns the metadata of an equation that is not jflow's (`set_xla_metadata`)."""
+    """Returns the metadata that the user gave an equation by `set_xla_metadata`."""
     return {key: value for key, value in (eqn.ctx.xla_metadata or {}).items() if key != _KEY}
 
 
@@ -202,22 +202,22 @@ def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:
 
 
 def _current() -> Request:
-    """Returns the request of the open blocks, which a new equation gets."""
+    """Returns the current request, which a new equation on this thread gets."""
     return _request_in(present_context()) or _NOTHING
 
 
 def present_context() -> Any:
-    """Returns the context that a new equation gets."""
+    """Returns the context that JAX would give a new equation now."""
     return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
 
 
-def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:
-    """Returns the blocks from the last None on."""
+def _since_last_none(blocks: tuple[T, ...]) -> tuple[T, ...]:
+    """Returns the items from the last None on; None discards those before it."""
     return blocks[max((i for i, block in enumerate(blocks) if block is None), default=0) :]
 
 
-def _merged(devices: Iterable[Block]) -> list[Block]:
-    """Merges consecutive device names, so that equal scopes give equal requests."""
+def _merge_specs(devices: Iterable[Block]) -> list[Block]:
+    """Merges consecutive device specs into one, so that equal scopes give equal requests."""
     merged: list[Block] = []
     for block in devices:
         last = merged[-1] if merged else None

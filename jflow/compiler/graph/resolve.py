@@ -1,4 +1,4 @@
-"""Resolution of the blocks around a new operation to a device request, by TensorFlow's rules.
+"""Resolves the scopes around a new operation to a device request, by TensorFlow's rules.
 
 From the innermost block outwards: a device name fills in missing fields; the result of a device
 function replaces everything found so far; None ends the search. Then the request of an operation
@@ -19,7 +19,7 @@ from jflow.compiler.graph.request import DeviceFunction, Request
 
 
 class Requesting(Protocol):
-    """The interface of an operation that device functions and messages need."""
+    """The part of an operation's interface that device functions and error messages use."""
 
     eqn: jex.JaxprEqn
     name: str
@@ -32,7 +32,7 @@ class Requesting(Protocol):
 def resolve(
     op: Requesting, others: Mapping[str, Requesting], variable: Requesting | None = None
 ) -> None:
-    """Resolves the request of a new operation, which calls the device functions around it.
+    """Resolves the request of a new operation; calls the user's device functions around it.
 
     Args:
       op: the operation, not yet in its graph.

@@ -1,4 +1,4 @@
-"""Reads of a variable that take some of its rows only, whose gradients are rows.
+"""Finds gathers of a variable's rows, whose gradients can be sparse (rows and indices).
 
 An operation such as `jnp.take(v, indices, axis=0)` or `v[indices]` contains one `gather` of rows of
 the variable, whose result is the operation's. The derivative by the variable is then zero but for
@@ -23,7 +23,7 @@ from jflow.plan.xla import jaxprs
 
 @dataclass(frozen=True)
 class RowGather:
-    """An operation that takes rows of a variable.
+    """An operation that gathers rows of a variable.
 
     Attributes:
       rows: its result, T[*n, *row].
@@ -39,7 +39,7 @@ class RowGather:
 
 
 def row_gathers(variable: Any, targets: Sequence[Tensor]) -> list[RowGather] | None:
-    """Returns the operations through which targets depend on a variable, if all take rows.
+    """Returns the gathers through which targets depend on a variable; None unless all take rows.
 
     Args:
       variable: a variable of the graph, T[m, *row].
@@ -86,7 +86,7 @@ def row_indices(
     Returns:
       `RowGather.program` and `clips`; None if the equation does anything else.
     """
-    eqns = _flat(eqn, var)
+    eqns = _inline_calls(eqn, var)
     uses = [eqn for eqn in eqns if var in [x for x in eqn.invars if isinstance(x, jex.Var)]]
     if len(uses) != 1 or uses[0].primitive is not jex.primitives.gather_p or len(eqn.outvars) != 1:
         return None
@@ -107,7 +107,7 @@ def row_indices(
 
 
 def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:
-    """Whether a `gather` takes whole rows by their index, and its result is only these."""
+    """Whether a `gather` selects whole rows by index and returns nothing else."""
     numbers = eqn.params["dimension_numbers"]
     indices: Any = eqn.invars[1].aval
     n_index_dims = indices.ndim - 1
@@ -121,8 +121,8 @@ def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:
     )
 
 
-def _flat(eqn: jex.JaxprEqn, var: jex.Var) -> list[jex.JaxprEqn]:
-    """The equations of an equation, with calls that take `var` opened; its results stay its own."""
+def _inline_calls(eqn: jex.JaxprEqn, var: jex.Var) -> list[jex.JaxprEqn]:
+    """Inlines an equation: nested `jit` calls that take `var` are replaced by their bodies."""
     flat: list[jex.JaxprEqn] = []
 
     def emit(inner: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:

@@ -1,4 +1,4 @@
-"""Rows of tables in parts, divided and joined on the host of a task, with derivatives.
+"""Host functions that split and stitch rows of partitioned tables, with their derivatives.
 
 How many of some ids belong to a part is known only when a step runs. A program of XLA would be
 compiled again for each number, so ids are divided and rows are joined by calls of the host, and
@@ -25,7 +25,7 @@ from jflow.compiler.graph.primitives import LINEAR_FUNCTIONS, host_p
 def split_ids(
     graph: Graph, ids: Tensor, sizes: Sequence[int], strategy: str
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Divides ids among the parts of a table.
+    """Splits ids by the part of the table that has their row.
 
     Args:
       graph: the graph of the ids.
@@ -49,7 +49,7 @@ def split_ids(
 def stitch_rows(
     graph: Graph, ids: Tensor, places: Sequence[Tensor], rows: Sequence[Tensor]
 ) -> Tensor:
-    """Puts rows of the parts of a table in the order of the ids.
+    """Puts the rows read from the parts of a table back into the order of the ids.
 
     Args:
       graph: the graph of the ids.
@@ -89,7 +89,7 @@ def _bind(function: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[
 
 
 def _linear(function: str, n_inputs: int) -> slice:
-    """Which inputs of a call its results are linear in."""
+    """Returns the inputs of a call in which its results are linear."""
     if function not in LINEAR_FUNCTIONS:
         raise NotImplementedError(f"Differentiation rule for 'host' not implemented: {function}")
     return slice(1 + n_inputs // 2, None) if function == "stitch_rows" else slice(1, 2)

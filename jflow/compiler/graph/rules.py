@@ -1,4 +1,4 @@
-"""Custom derivative rules of JAX functions, free of the device requests of their first use.
+"""Custom derivative rules of JAX functions, without the device requests of their first trace.
 
 JAX traces the rule of a call when it is first differentiated and keeps it, with the metadata of
 that moment, in the equation of the call. Operations of several graphs share such equations in the
@@ -25,14 +25,14 @@ _KEPT: WeakKeyDictionary[jex.ClosedJaxpr, jex.ClosedJaxpr] = WeakKeyDictionary()
 
 
 def with_free_rules(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """Returns the equation with rules that get the request of the code that differentiates it."""
+    """Returns the equation with derivative rules that take the request current at their use."""
     if not any(map(_has_rule, jex.jaxprs_in_params(eqn.params))):
         return eqn
     return _FREEING.eqn(eqn)
 
 
 class _Freeing(jaxprs.Rewriting):
-    """Frees the rules in the bodies of equations."""
+    """Removes device requests from the derivative rules in the bodies of equations."""
 
     def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
         return self._rebuilt(jaxpr) if _has_rule(jaxpr) else jaxpr
@@ -48,13 +48,13 @@ class _Freeing(jaxprs.Rewriting):
 
 
 def _has_rule(jaxpr: jex.Jaxpr) -> bool:
-    known = _HAS_RULE.get(jaxpr)
-    if known is None:
-        known = _HAS_RULE[jaxpr] = any(
+    has_rule = _HAS_RULE.get(jaxpr)
+    if has_rule is None:
+        has_rule = _HAS_RULE[jaxpr] = any(
             eqn.primitive.name in _RULES or any(map(_has_rule, jex.jaxprs_in_params(eqn.params)))
             for eqn in jaxpr.eqns
         )
-    return known
+    return has_rule
 
 
 def _free(eqn: jex.JaxprEqn) -> jex.JaxprEqn:

@@ -1,4 +1,4 @@
-"""Scopes: blocks that set the graph, device, name, container and control inputs."""
+"""Context managers that set the graph, device, name, container and control inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GLOBAL = Fallback(Graph)
 
 
 def get_default_graph() -> Graph:
-    """Returns the graph of this thread's innermost `as_default` block, else the global graph."""
+    """Returns the graph of this thread's innermost `as_default`, else the global default graph."""
     return graphs.top or _GLOBAL.get()
 
 
@@ -43,7 +43,7 @@ def get_default_session() -> stack.DefaultSession | None:
 def device(
     name: str | DeviceSpec | Callable[[Operation], str | DeviceSpec | None] | None,
 ) -> AbstractContextManager[Any]:
-    """Returns a block whose operations request a device.
+    """Returns a context manager whose operations request a device.
 
     Blocks nest: fields that the inner name omits come from the outer block. None discards all
     outer blocks. A function is called with each new operation in the block. Its result replaces
@@ -77,7 +77,7 @@ def device(
 
 
 def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[Any]:
-    """Returns a block whose operations run on the device of another operation.
+    """Returns a context manager whose operations run on the device of another operation.
 
     Colocated operations are placed as one, transitively: the request of any of them holds for all.
     Device blocks around this one are discarded. Blocks nest, so an operation can be colocated with
@@ -103,7 +103,7 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextMana
 
 
 def container(name: str) -> AbstractContextManager[None]:
-    """Returns a block whose variables and other resources live in the container `name`.
+    """Returns a context manager whose variables and resources live in the container `name`.
 
     Args:
       name: letters, digits and "_.-/", not starting with "_", "-" or "/"; "" is the default.
@@ -123,7 +123,7 @@ def container(name: str) -> AbstractContextManager[None]:
 def name_scope(
     name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
 ) -> Iterator[str]:
-    """A block whose operations have names that start with `name/`. Yields the prefix.
+    """Context manager that prefixes the names of operations with `name/`. Yields the prefix.
 
     Args:
       name: a name that is in use becomes `name_1`; one that ends in "/" is used unchanged; None or
@@ -154,7 +154,7 @@ def name_scope(
 
 @contextmanager
 def graph_of_values(values: Iterable[Any] | None) -> Iterator[Graph]:
-    """A block in which the graph of tensors, variables or operations is the default graph.
+    """Context manager that makes the graph of some tensors, variables or operations the default.
 
     Args:
       values: those, and other values, which belong to no graph; without any of the former the
@@ -181,7 +181,7 @@ def graph_of_values(values: Iterable[Any] | None) -> Iterator[Graph]:
 def control_dependencies(
     inputs: Iterable[Any] | None,
 ) -> AbstractContextManager[None]:
-    """Returns a block whose operations run after `inputs`: operations, tensors or variables.
+    """Returns a context manager whose operations run after `inputs`: operations or tensors.
 
     The inputs of nested blocks add up; None discards those of outer blocks.
 

@@ -43,12 +43,12 @@ _decoding = _Decoding()
 
 
 def decodes_eagerly() -> bool:
-    """Whether decoders on this thread compute on arrays, as in a dataset's function."""
+    """Whether decoders on this thread compute arrays at once instead of adding operations."""
     return _decoding.eagerly
 
 
 class EagerDecoding:
-    """A block in which decoders such as `decode_csv` compute arrays at once, without a graph."""
+    """Context manager in which decoders such as `decode_csv` compute arrays, without a graph."""
 
     def __enter__(self) -> None:
         self._before = _decoding.eagerly
@@ -59,7 +59,7 @@ class EagerDecoding:
 
 
 class Scope(NamedTuple):
-    """The settings of the open blocks for new operations of one graph.
+    """The current settings for new operations of one graph: names, container, control inputs.
 
     Attributes:
       names: the prefix of names.
@@ -78,7 +78,7 @@ _ROOT = Scope()
 
 
 class Scopes:
-    """The scope of one graph on each thread."""
+    """The current `Scope` of one graph on each thread."""
 
     def __init__(self) -> None:
         self._blocks: Stack[Scope] = Stack(is_strict=False)
@@ -90,6 +90,6 @@ class Scopes:
 
     @contextmanager
     def replaced(self, **values: Any) -> Iterator[None]:
-        """Replaces some fields of the current scope in a block."""
+        """Context manager that replaces some fields of the current scope."""
         with self._blocks.pushed(self.here._replace(**values)):
             yield

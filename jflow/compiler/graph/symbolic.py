@@ -1,4 +1,4 @@
-"""What tensors and variables share: arithmetic that builds graph instead of computing."""
+"""Base of tensors and variables: operators that add operations instead of computing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_operand(value: Any) -> bool:
 
 
 class Symbolic(Conversions, ABC):
-    """Stands for an array that exists only while a step runs."""
+    """Base class of values that exist only while a step runs."""
 
     __slots__ = ()
 
@@ -57,10 +57,10 @@ class Symbolic(Conversions, ABC):
 
     @abstractmethod
     def to_tensor(self) -> Any:
-        """The value where it is used: a variable is read after the control dependencies there."""
+        """Returns the value as a tensor; a variable is read after the current control inputs."""
 
     def graph_element(self) -> Any:
-        """The tensor that is fetched, fed and written to files under this name."""
+        """Returns the tensor that represents this value in fetches, feeds and exported graphs."""
         return self.to_tensor()
 
     @property
@@ -79,10 +79,10 @@ class Symbolic(Conversions, ABC):
 
     @abstractmethod
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
-        """Adds `fun` of the arguments to this value's graph."""
+        """Adds a call of `fun` to this value's graph."""
 
     def _binary(self, fun: Callable[..., Any], left: Any, right: Any) -> Any:
-        """An operator of this value and another one, which may also be a list or tuple."""
+        """Applies a binary operator; the other operand may also be a list or tuple."""
         other = right if left is self else left
         if isinstance(left, list | tuple):
             left = self._packed(left)
@@ -211,7 +211,7 @@ class Symbolic(Conversions, ABC):
         return self._apply(operator.getitem, self, index)
 
     def _without_number(self, fun: Callable[..., Any], other: Any) -> Any:
-        """Applies an operator to this value and an operand that is not a number.
+        """Rejects an operand that is not a number, unless its own operator may handle it.
 
         Returns NotImplemented if the other operand may have the operator; else raises TypeError.
         """
@@ -245,7 +245,7 @@ class Symbolic(Conversions, ABC):
         self._refuse_jax(internals.asker())
 
     def _refuse_jax(self, asker: internals.Asker) -> NoReturn:
-        """Raises the error of a JAX function that needs a concrete value."""
+        """Raises the error for a JAX function that needs a concrete value."""
         if asker is internals.Asker.OPERATOR:
             raise AttributeError("__jax_array__")  # JAX then defers to the operator of this class
         # A ValueError, because JAX replaces a TypeError by a less specific one.

@@ -30,7 +30,7 @@ _MAX_CHARACTERS = 40
 
 
 class Printable(Protocol):
-    """The interface of an operation that its text form needs."""
+    """The part of an operation's interface that its text form uses."""
 
     name: str
     eqn: jex.JaxprEqn

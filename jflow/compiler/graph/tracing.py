@@ -32,7 +32,7 @@ _NEEDS_A_VALUE = (
 
 @dataclass(frozen=True)
 class Traced:
-    """The equations of a function.
+    """The result of tracing a function: its equations.
 
     Attributes:
       jaxpr: the equations.
@@ -47,7 +47,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Static:
-    """A static argument.
+    """A static argument of a traced function, compared by value.
 
     Its type and text are compared as well, because in Python 1, 1.0 and True are equal, and so are
     0.0 and -0.0.
@@ -149,7 +149,7 @@ def refuse_tracer(leaf: Any) -> None:
 
 
 def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
-    """As `jax.make_jaxpr`, with clearer errors for writes to variables in loops and branches.
+    """Like `jax.make_jaxpr`, but with clearer errors for writes to variables in loops and branches.
 
     Errors about code that needs concrete values get a note with the user's line.
     """
@@ -158,7 +158,7 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
             return jax.make_jaxpr(fun)(*shapes)
         # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
         with allow_64_bits(True):
-            return jax.make_jaxpr(_narrow(fun))(*shapes)
+            return jax.make_jaxpr(_without_64_bits(fun))(*shapes)
     except _NEEDS_A_VALUE as error:
         location = origin.location_in(error.__traceback__)
         if location is not None:
@@ -170,8 +170,8 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
         raise
 
 
-def _narrow(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which does not allow 64 bits."""
+def _without_64_bits(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function to run with 64-bit types disabled."""
 
     @functools.wraps(fun)
     def narrow(*args: Any) -> Any:

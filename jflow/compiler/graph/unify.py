@@ -1,4 +1,4 @@
-"""Unknown sizes that a call needs to be equal.
+"""Infers which unknown sizes must be equal for a call to be valid.
 
 In TensorFlow an unknown size is compatible with any size, and each kernel checks the sizes that a
 step gives it. In JAX two sizes are equal or not when a function is traced. A call that does not fit
@@ -55,7 +55,7 @@ _ADVICE = (
 def make_jaxpr(
     fun: Callable[..., Any], shapes: Sequence[Any], arguments: Sequence[Any]
 ) -> jex.ClosedJaxpr:
-    """As `tracing.make_jaxpr`; unknown sizes become equal where only that makes the call fit.
+    """Like `tracing.make_jaxpr`, but makes unknown sizes equal where the call needs it.
 
     Args:
       fun, shapes: likewise.
@@ -75,7 +75,7 @@ def make_jaxpr(
 def fitted(
     trace: Callable[[Sizes], _Traced], shapes: Iterable[Sequence[Dim]], arguments: Sequence[Any]
 ) -> _Traced:
-    """Traces a call; unknown sizes become equal where only that makes the call fit.
+    """Traces a call; if it fails, retries with unknown sizes made equal where the call needs it.
 
     Args:
       trace: traces it with some sizes in the place of others.
@@ -93,17 +93,17 @@ def fitted(
         inner = sizes_after(newest)
         if (symbols.keys() | inner).isdisjoint(_WORD.findall(str(error))):
             raise
-        refitted = _unified(trace, symbols, error)
+        refitted = _trace_unified(trace, symbols, error)
         if refitted is None:
             _explain(error, symbols.keys() | inner, arguments)
             raise
         return refitted
 
 
-def _unified(
+def _trace_unified(
     trace: Callable[[Sizes], _Traced], symbols: Mapping[str, Dim], error: Exception
 ) -> _Traced | None:
-    """Traces with as few equal sizes as possible; returns None if nothing helps."""
+    """Traces with as few sizes made equal as possible; returns None if no choice makes it valid."""
 
     def attempt(equal: Sequence[_Pair]) -> _Traced | Exception:
         try:
@@ -113,25 +113,25 @@ def _unified(
 
     needed: list[_Pair] = []
     for _ in range(_MAX_ROUNDS):
-        more = _consistent(needed, _pairs(error, symbols))
+        more = _consistent_pairs(needed, _pairs(error, symbols))
         if not more:
             return None
         each = [[pair] for pair in more[:_MAX_PAIRS]]
         for added in [*each, more] if len(more) > 1 else each:
             traced_again = attempt([*needed, *added])
             if not isinstance(traced_again, Exception):
-                return _fewest(attempt, [*needed, *added], traced_again)
+                return _drop_unneeded(attempt, [*needed, *added], traced_again)
             refusal = traced_again
         needed, error = [*needed, *more], refusal
     return None
 
 
-def _fewest(
+def _drop_unneeded(
     attempt: Callable[[Sequence[_Pair]], _Traced | Exception],
     needed: Sequence[_Pair],
     trace: _Traced,
 ) -> _Traced:
-    """Drops sizes that need not be equal."""
+    """Removes equalities that the call does not need."""
     left = [*needed]
     for pair in needed:
         fewer = [one for one in left if one is not pair]
@@ -147,8 +147,8 @@ def _sizes(equal: Sequence[_Pair]) -> Sizes:
     return sizes
 
 
-def _consistent(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Returns the pairs that can be equal together, in this order."""
+def _consistent_pairs(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Returns the pairs, in order, that can be added to `needed` without a contradiction."""
     sizes_by_name, sizes = [], _sizes(needed)
     for pair in pairs:
         with suppress(ValueError):  # a size would be two numbers
@@ -160,7 +160,7 @@ def _consistent(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
 
 
 def _pairs(error: Exception, symbols: Mapping[str, Dim]) -> list[_Pair]:
-    """Returns the sizes that an error is about, and that may have to be equal.
+    """Parses JAX's error message for pairs of sizes that may have to be equal.
 
     These are the sizes at the same place of two shapes, or beside each other. Only if there are
     none, all unknown sizes are meant.
@@ -198,7 +198,7 @@ def _size(name: str, symbols: Mapping[str, Dim]) -> Dim | None:
 
 
 def _explain(error: Exception, symbols: Collection[str], arguments: Sequence[Any]) -> None:
-    """Makes an error name the sizes as the user wrote them, and say what to do."""
+    """Rewrites an error to name the sizes as the user wrote them, and adds advice."""
     text = _WORD.sub(lambda word: "None" if word[0] in symbols else word[0], str(error))
     suffix = f"; the arguments are {', '.join(map(repr, arguments))}" if arguments else ""
     advice = _ADVICE + suffix

@@ -49,10 +49,10 @@ def _check_member(graph: Graph, op: Operation) -> None:
     if op.graph is not graph:
         _fail(op, "belongs to another graph")
     try:
-        known = graph.get_operation_by_name(op.name)
+        existing_op = graph.get_operation_by_name(op.name)
     except KeyError:
         _fail(op, "is not in its graph")
-    if known is not op:
+    if existing_op is not op:
         _fail(op, "has the name of another operation")
 
 

@@ -29,7 +29,7 @@ _OPENED = frozenset(
 
 @contextmanager
 def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
-    """Turns JAX's errors about a segment, in a block, into errors about one operation.
+    """Context manager that turns JAX's errors about a segment into errors about one operation.
 
     Args:
       ops: the operations of the segment.

@@ -1,4 +1,4 @@
-"""Export of segments to bytes that depend only on what they compute.
+"""Exports segments to bytes that depend only on what the segments compute.
 
 The same program of two users, in two files, for two devices of one kind, must be the same bytes, so
 that a server compiles it once. Source locations, name stacks and placement metadata are
@@ -45,16 +45,16 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
 
 def _exported(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
     stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
-    bare = jex.ClosedJaxpr(stripped, jaxpr.consts)
-    rename = canonical_sizes(aval.shape for aval in bare.in_avals)
+    stripped_program = jex.ClosedJaxpr(stripped, jaxpr.consts)
+    rename = canonical_sizes(aval.shape for aval in stripped_program.in_avals)
     if rename is not None:
         # An opaque parameter may hide a symbol. JAX refuses to export such a program, because no
         # argument determines a size of that name; it is then exported with its own symbols.
         with suppress(Exception):
-            return serialize(jaxprs.Resizing(rename).closed(bare), platform)
-        return serialize(bare, platform)
-    key = structure_of(bare), platform, internals.trace_context()
-    return EXPORTED.get(key, partial(serialize, bare, platform))
+            return serialize(jaxprs.Resizing(rename).closed(stripped_program), platform)
+        return serialize(stripped_program, platform)
+    key = structure_of(stripped_program), platform, internals.trace_context()
+    return EXPORTED.get(key, partial(serialize, stripped_program, platform))
 
 
 class _Stripper:
@@ -66,8 +66,8 @@ class _Stripper:
 
     def __call__(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         origin = eqn.source_info
-        bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
-        stripped: jex.JaxprEqn = eqn.replace(source_info=bare, ctx=self._context(eqn.ctx))
+        no_location = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
+        stripped: jex.JaxprEqn = eqn.replace(source_info=no_location, ctx=self._context(eqn.ctx))
         return stripped
 
     def _context(self, context: Any) -> Any:

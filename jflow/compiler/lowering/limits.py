@@ -1,4 +1,4 @@
-"""What XLA requires of operations: one device, a limited size and depth, and no callbacks.
+"""Checks XLA's requirements of operations: one device, limited size and depth, no callbacks.
 
 JAX puts concrete devices into the parameters of equations. Placement decides where an operation
 runs, so a mesh of one device becomes an abstract mesh, which JAX accepts on every device. A mesh of
@@ -53,7 +53,7 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
 
 
 class _SeveralError(Exception):
-    """Raised where one device is expected, with the number of devices."""
+    """Raised if an equation has several devices where one is expected; holds their number."""
 
 
 def _names_devices(eqn: jex.JaxprEqn) -> bool:
@@ -102,7 +102,7 @@ def check_limits(op: Operation) -> None:
 
 
 class _Limits:
-    """The check of one operation; each nested jaxpr is looked at once for each depth."""
+    """The check of one operation; visits each nested jaxpr once per depth."""
 
     def __init__(self, op: Operation) -> None:
         self._op = op

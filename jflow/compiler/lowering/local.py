@@ -65,7 +65,7 @@ def _prepare(
 
 
 def _wide(program: CompiledProgram, dtypes: Sequence[Any]) -> CompiledProgram:
-    """The program, for callers whose threads do not allow 64 bits.
+    """Wraps a program so that it runs with 64-bit types even if the calling thread disables them.
 
     JAX would take a NumPy array or number of 64 bits as it is; what it narrows elsewhere is
     narrowed here.

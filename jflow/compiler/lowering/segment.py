@@ -29,14 +29,14 @@ MIN_APART = 8
 
 
 def bundling(bundle: Bundle, *, for_cpu: bool) -> jex.ClosedJaxpr:
-    """Returns a program from the tensors of a bundle to the bundle.
+    """Returns a program that packs the tensors of a bundle into one array.
 
     On a CPU, XLA would compile each tensor with its part of the joining, as a kernel of its own in
     some 30 ms, although many of them are the same but for a constant. A function that it must not
     inline keeps the two apart, so that equal kernels are compiled once.
     """
     is_apart = for_cpu and len(bundle.tensors) >= MIN_APART
-    join = _apart(_joined) if is_apart else _joined
+    join = _without_inlining(_joined) if is_apart else _joined
     return jax.make_jaxpr(join)(*(jaxprs.shape_of(tensor.aval) for tensor in bundle.tensors))
 
 
@@ -44,8 +44,8 @@ def _joined(*values: jax.Array) -> jax.Array:
     return lax.concatenate([lax.reshape(x, (x.size,)) for x in values], 0)
 
 
-def _apart(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The same function, which XLA does not inline."""
+def _without_inlining(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Wraps a function so that XLA does not inline it."""
 
     def called(*values: jax.Array) -> jax.Array:
         with jax.experimental.xla_metadata.set_xla_metadata(inlineable="false"):
@@ -56,7 +56,7 @@ def _apart(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 
 def unbundling(bundle: Bundle, wanted: Collection[Tensor]) -> jex.ClosedJaxpr:
-    """Returns a program from a bundle to those of its tensors that are wanted, in their order."""
+    """Returns a program that unpacks the wanted tensors of a bundle, in their order in it."""
     places = zip(bundle.tensors, accumulate(bundle.sizes, initial=0), bundle.sizes, strict=False)
 
     def unbundle(whole: jax.Array) -> list[jax.Array]:
@@ -75,7 +75,7 @@ HOISTED_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered segment.
+    """A segment lowered to a program.
 
     Attributes:
       jaxpr: the program.
@@ -130,7 +130,7 @@ class _Body:
         return var
 
     def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
-        """Returns a variable for the physical form of `var`, and an atom for its value."""
+        """Makes an argument in the physical form of `var`; returns it and an atom for its value."""
         wrap = wrapping(var.aval)
         if wrap is None:
             return var, var
@@ -139,7 +139,7 @@ class _Body:
         return physical, value
 
     def open(self, bundle: Bundle, ops: Sequence[Operation]) -> jex.Var:
-        """Returns a variable for a bundle; what the operations take of it is known then."""
+        """Makes an argument for a bundle, and unpacks the tensors that the operations use."""
         whole = jex.Var(bundle.aval)
         used = {tensor for op in ops for tensor in op.inputs}
         wanted = [tensor for tensor in bundle.tensors if tensor in used]
@@ -148,7 +148,7 @@ class _Body:
         return whole
 
     def result(self, value: Tensor | Bundle) -> jaxprs.Atom:
-        """Returns an atom for a tensor or bundle that leaves the program."""
+        """Returns an atom for a tensor or bundle as a result of the program."""
         if isinstance(value, Tensor):
             return self.atom(value.var)
         parts = [self.atom(tensor.var) for tensor in value.tensors]
@@ -194,7 +194,7 @@ class _Body:
             self.known[op.eqn.outvars[0]] = value
 
     def constant(self, like: jex.Var, value: Array) -> jaxprs.Atom:
-        """Returns an atom of the type of `like` for a constant, which is in its physical form."""
+        """Adds a constant, given in its physical form; returns an atom of the type of `like`."""
         physical, atom = self.arrive(jex.Var(like.aval))
         (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[physical] = value
         return atom

@@ -26,7 +26,7 @@ _Pair = tuple[Dim, Dim]
 def with_equal_sizes(
     program: jex.ClosedJaxpr, ops: Sequence[Operation], inputs: Sequence[Any]
 ) -> tuple[jex.ClosedJaxpr, tuple[EqualSizes, ...]]:
-    """Puts one size in the place of those that have to be equal.
+    """Replaces sizes that must be equal by one of them, and removes `ensure_sizes_p`.
 
     Args:
       program: the equations of the operations.
@@ -45,12 +45,12 @@ def with_equal_sizes(
     history = [*_history(ops[0].graph, needed)]
     sizes = history[-1][1]
     resized = jaxprs.Resizing(lambda dim: substituted(dim, sizes)).closed(program)
-    bare = jaxprs.Rewriting(_simplified).jaxpr(resized.jaxpr)
-    return jex.ClosedJaxpr(bare, resized.consts), tuple(_checks(inputs, history))
+    simplified_jaxpr = jaxprs.Rewriting(_simplified).jaxpr(resized.jaxpr)
+    return jex.ClosedJaxpr(simplified_jaxpr, resized.consts), tuple(_checks(inputs, history))
 
 
 def _history(graph: Graph, needed: dict[_Pair, None]) -> Iterator[tuple[Operation, Sizes]]:
-    """Yields the operations that made sizes equal first, and all that are equal so far.
+    """Yields each operation that first made sizes equal, with all equalities up to it.
 
     A derivative needs what its forward operation needed, which is the one to name in messages.
     """
@@ -116,7 +116,7 @@ def _checks(
 
 
 def _first(history: Sequence[tuple[Operation, Sizes]], one: Dim, other: Dim) -> Operation:
-    """Returns the first operation that needs two sizes to be equal."""
+    """Returns the first operation that requires two sizes to be equal, for messages."""
     return next(
         op
         for op, sizes in history

@@ -43,7 +43,7 @@ from jflow.plan import (
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of the graph that becomes one pure program.
+    """Operations of the graph that become one pure program.
 
     The program takes the old values of `reads`, then `inputs`, and returns the new values of
     `writes`, then `outputs`.
@@ -80,7 +80,7 @@ def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor
 
 
 def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> bytes:
-    """The attributes of a check of some tensors.
+    """Encodes the attributes of a call that checks tensors for NaN.
 
     As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
     """
@@ -101,7 +101,7 @@ _NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
 
 @dataclass
 class Contents:
-    """The segments and constants that the plans of a step refer to by name.
+    """Segments and constants of a step, by the names that its plans refer to.
 
     Attributes:
       callbacks: the operations that call the client, with their numbers.
@@ -127,7 +127,7 @@ class Contents:
 
 
 class PlanBuilder:
-    """Numbers the slots and the state of a device, and collects its instructions by stage.
+    """Builds the plan of a device: numbers slots and state, and collects instructions by stage.
 
     Args:
       device: the device.
@@ -179,7 +179,7 @@ class PlanBuilder:
         self._stages.setdefault(stage, []).append(instruction)
 
     def add_calls(self, stage: int, ops: Sequence[Operation], fed: Collection[Tensor]) -> None:
-        """Appends a `Call`, or a `Run` of no program, for each of some operations on the host.
+        """Appends a `Call` for each of some host operations, or a `Run` of no program.
 
         Args:
           stage: the number of the stage.
@@ -205,8 +205,8 @@ class PlanBuilder:
             number = self._variable(params["variable"])
             return Call("identity", (), outputs, op=op.name, variables=(number,))
         if op.eqn.primitive is value_or_p:
-            defaulted = (self._variable(params["variable"]), outputs[0], inputs[0])
-            return Run(None, op=op.name, defaults=(defaulted,))
+            default = (self._variable(params["variable"]), outputs[0], inputs[0])
+            return Run(None, op=op.name, defaults=(default,))
         if op in contents.callbacks:
             attributes = _callback_attributes(op, contents.callbacks[op])
             return Call(CALLBACK, inputs, outputs, attributes=attributes, op=op.name)

@@ -74,7 +74,7 @@ def together(crossings: Crossings, bundles: Bundles) -> Crossings:
 
 
 def arriving(bundles: Bundles, device: Device) -> Mapping[Tensor, Bundle]:
-    """Returns the bundles in which tensors come to a device."""
+    """Returns the bundle of each tensor that reaches a device in one."""
     return {tensor: one for (tensor, target), one in bundles.items() if target == device}
 
 
@@ -89,11 +89,11 @@ def bundles_by_program(
 
 
 def is_inside(bundle: Bundle) -> bool:
-    """Whether a bundle is a result of the program that makes its tensors."""
+    """Whether the program that computes a bundle's tensors also packs them."""
     return not _is_variable(bundle.tensors[0])
 
 
 def _is_variable(tensor: Tensor) -> bool:
-    """Whether a tensor may be a variable's own memory."""
+    """Whether the array of a tensor may be the buffer of a variable."""
     found: bool = tensor.op.eqn.primitive in ACCESSES
     return found

@@ -13,7 +13,7 @@ from jflow.errors import InvalidArgumentError
 def prune(
     graph: Graph, targets: Iterable[Operation], fetches: Iterable[Tensor], fed: Collection[Tensor]
 ) -> list[Operation]:
-    """Returns the operations that targets and fetches need, in the graph's order.
+    """Returns the operations that targets and fetches depend on, in the graph's order.
 
     A fed tensor cuts the graph: nothing is needed to compute it. An operation whose outputs are all
     fed does not run, even as a control input or a target.

@@ -96,7 +96,7 @@ _MOVES = frozenset({read_p, assign_p, initialize_p})
 
 @dataclass(frozen=True)
 class Partition:
-    """A step cut into plans, whose programs have names but are not lowered yet.
+    """A step divided into plans, whose programs are named but not lowered yet.
 
     Attributes:
       plans: one for each device that takes part.
@@ -213,7 +213,7 @@ class _Splitter:
                         builders[device].add_bundling(stage, one)
         self._add_departures(builders, crossings)
         plans = tuple(
-            builder.plan(() if self.stages.is_sequential else self._after(builder))
+            builder.plan(() if self.stages.is_sequential else self._stage_dependencies(builder))
             for builder in builders.values()
         )
         edges = tuple(value for value, _ in crossings)
@@ -239,7 +239,7 @@ class _Splitter:
         builder.add_nan_check(stage, checked, results)
 
     def _leaves_for_callbacks_alone(self, piece_of: Mapping[Operation, int]) -> set[Tensor]:
-        """Returns tensors that only callbacks use, which may be NaN as under `jax.jit`."""
+        """Returns the tensors that only callbacks use; as under `jax.jit`, these may be NaN."""
         elsewhere = {
             tensor
             for op in self.ops
@@ -251,7 +251,7 @@ class _Splitter:
         called = {tensor for op in self.callbacks for tensor in op.inputs}
         return called - elsewhere - set(self.fetched)
 
-    def _after(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
+    def _stage_dependencies(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
         """Returns the `Plan.after` of a device."""
         number, arrival = self.stages.number, self.stages.arrival
         needed: list[set[int]] = [set() for _ in range(builder.n_stages)]
@@ -266,7 +266,7 @@ class _Splitter:
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
 
     def _bundles(self, crossings: Crossings, piece_of: Mapping[Operation, int]) -> Bundles:
-        """Returns what travels in bundles; nothing if each result is to be checked for NaN."""
+        """Returns the bundles to send; none if every result is checked for NaN."""
         if self.checks_nans:
             return {}
         number = {op: i for i, op in enumerate(self.ops)}
@@ -275,7 +275,7 @@ class _Splitter:
         return bundles_of(crossings, number, piece_of, in_calls)
 
     def _crossings(self) -> Crossings:
-        """Maps (value, target) to the stage that receives the value; the order numbers the edges.
+        """Maps (value, target) to the stage that receives the value; the order gives edge numbers.
 
         In sequential order that is the first stage that needs the value. In dataflow order it is a
         separate stage, because the stages that need the value do not wait for each other.

@@ -1,4 +1,4 @@
-"""The stages of a placed graph.
+"""Assigns the operations of a placed graph to stages.
 
 Two properties determine the stage of an operation. Its *depth* is the largest number of crossings
 on a path to it: from device to device, or between XLA and functions of the host. Its *blockers* are
@@ -54,7 +54,7 @@ class _Stage(NamedTuple):
     blockers: frozenset[int]
 
     def behind(self) -> _Stage:
-        """Returns the first stage on another device that can use the results of this one."""
+        """Returns the earliest stage on another device that can use the results of this one."""
         return self._replace(depth=self.depth + 1, phase=0)
 
 
@@ -63,12 +63,12 @@ _FIRST = _Stage(0, (), 0, 0, _NOTHING)
 
 
 def never(_: Sequence[Operation]) -> bool:
-    """What no operations are."""
+    """Returns False: the default of the predicates in `Lengths`."""
     return False
 
 
 class Lengths(NamedTuple):
-    """What is known of the time that operations of one device take as one program.
+    """Predicates on the run time of operations of one device as one program.
 
     Attributes:
       is_long: whether what other devices wait for is sent before they run.
@@ -151,7 +151,7 @@ class Stages:
     def _defer(
         self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
     ) -> None:
-        """Moves quick operations that only later stages of their device need to the first of these.
+        """Moves quick operations to a later stage of their device if only later stages need them.
 
         All operations of a device and stage move, or none: otherwise there is as much to run. They
         wait for the blockers of that stage then, for which all that needs them waits anyway.
@@ -220,7 +220,7 @@ def producer_of(value: Value) -> Operation:
 
 
 def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
-    """Whether an operation may run later, with the programs that use it.
+    """Whether an operation may be moved to a later stage, into the programs that use it.
 
     A variable may be read later, because other steps may write it at any time. That it is read
     where it is used is better: a value that is held meanwhile is copied by the next update.
@@ -236,7 +236,7 @@ _Around = tuple[Sequence[Operation], Sequence[Operation]]
 
 
 def _around_reads(ops: Sequence[Operation]) -> dict[Operation, _Around]:
-    """What may write the variable of each read, before and after it in the graph."""
+    """Returns, for each read, the writes of its variable before and after it in the graph."""
     writes: dict[object, list[Operation]] = {}
     reads: list[tuple[Operation, int]] = []
     for op in ops:
@@ -267,7 +267,7 @@ def _sources(
 
 
 def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
-    """Maps what takes an initialized value to the initializer of the variable in the same step.
+    """Maps uses of a variable's initialized value to its initializer in the same step.
 
     Without it the value could be the one before. Both need the same initial value, so that nothing
     waits for a blocker that it does not depend on.
@@ -285,7 +285,7 @@ def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
 
 
 def _waited_for(op: Operation) -> list[Operation]:
-    """Returns the control sources of an operation, for a guarded one those of its checks."""
+    """Returns the control inputs of an operation; checks of a guarded update count as theirs."""
     sources = control_sources(op)
     for check in _checks_of(op):
         sources.remove(check)
@@ -294,7 +294,7 @@ def _waited_for(op: Operation) -> list[Operation]:
 
 
 def _checks_of(op: Operation) -> list[Operation]:
-    """Returns the checks that an update need not wait for; what uses it waits for them."""
+    """Returns the checks that a guarded update does not wait for; only its consumers do."""
     if op.eqn.primitive is not update_p or not op.eqn.params["is_guarded"]:
         return []
     variable = op.eqn.params["variable"]

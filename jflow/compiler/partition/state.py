@@ -38,7 +38,7 @@ class StateUse:
 
     @property
     def reads(self) -> tuple[VariableRef, ...]:
-        """The variables of `read`, those that are written first and in the order of `writes`.
+        """The variables of `read`: first those that are also written, in the order of `writes`.
 
         JAX gives the memory of arguments to results of the same type in their order, so each
         variable keeps its own: otherwise XLA copies values out of the way of each other.

@@ -126,7 +126,7 @@ def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
 
 
 def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
-    """Whether a step has recorded calls, which the ranks that it is fed make operations.
+    """Whether a step contains recorded calls, which need the ranks of its feeds.
 
     Raises as `prune`.
     """
@@ -181,7 +181,7 @@ def compile_placed(
 
 
 def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
-    """Whether operations of one device are a program of their own, after what is sent; roughly.
+    """Whether operations take long enough for a program of their own that runs after the sends.
 
     Host calls are instructions of their own in any case.
     """
@@ -190,12 +190,12 @@ def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
 
 
 def _is_quick(placement: Placement, ops: Sequence[Operation]) -> bool:
-    """Whether operations of one device take less time than to run one program more; roughly."""
+    """Whether the estimated time of operations is below the cost of one more program."""
     return _seconds(placement, ops) <= QUICK_S
 
 
 def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
-    """An estimate of the time of operations of one device as one program, in seconds."""
+    """Estimates the time of operations of one device as one program, in seconds."""
     rates = PRIOR.rates_of(placement[ops[0]].type)
     return float((count_operations(ops) @ rates.seconds_per_count).sum())
 
@@ -234,7 +234,7 @@ def _constant_names(name: str, program: Lowered) -> list[str]:
 def _named(
     cut: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
 ) -> tuple[Plan, ...]:
-    """Returns the plans with the final names of programs and constants."""
+    """Returns the plans with digests in place of provisional names of programs and constants."""
     named = {
         name: Program(
             names[name],

@@ -1,4 +1,4 @@
-"""A compiled step as a problem of its programs: what the simulator predicts a real step by.
+"""Models a compiled step as a scheduling problem of its programs, to predict real step times.
 
 A strategy sees operations. What runs are *regions*: the programs and host calls of the plans, which
 start when all of their arguments are there and give all of their results at their end. Their costs
@@ -50,7 +50,7 @@ _PlanSlot = tuple[int, Slot]
 
 @dataclass
 class _Regions:
-    """The regions of a step and what flows between them, while they are collected.
+    """Regions of a step and the values that flow between them, under construction.
 
     Slots are given with the number of their plan.
 
@@ -79,7 +79,7 @@ def region_problem(
     wiring: Wiring | None = None,
     measured: Mapping[str, float] | None = None,
 ) -> tuple[Problem, Schedule]:
-    """The regions of a step, with their costs where they are.
+    """Returns the regions of a step as a problem with costs, and their schedule.
 
     `predicted_seconds(problem, schedule) + problem.costs.step_seconds` is the predicted time of the
     step. What is fed comes for free.
@@ -113,7 +113,7 @@ def region_problem(
 
 
 def _collected(compiled: CompiledStep) -> _Regions:
-    """Goes through the plans by stages, an order in which nothing needs what comes later."""
+    """Collects the regions of all plans by stage, so that producers come before consumers."""
     regions = _Regions()
     results = {op.name: [size_of(t.aval) for t in op.outputs] for op in compiled.placement}
     n_stages = max((len(plan.stages) for plan in compiled.plans), default=0)
@@ -183,7 +183,7 @@ def _results_of(
     plan: Plan,
     instruction: Run | Call,
 ) -> dict[Slot, float]:
-    """The bytes that an instruction puts into slots."""
+    """Returns the slots that an instruction fills, each with the bytes put into it."""
     if isinstance(instruction, Call):
         sizes = results.get(instruction.op, [])
         return dict(zip(instruction.outputs, sizes, strict=False))
@@ -194,8 +194,8 @@ def _results_of(
         by_slot = {
             slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)
         }
-    defaulted = ((variable, slot) for variable, slot, _ in instruction.defaults)
-    for variable, slot in (*instruction.before, *instruction.after, *defaulted):
+    default_slots = ((variable, slot) for variable, slot, _ in instruction.defaults)
+    for variable, slot in (*instruction.before, *instruction.after, *default_slots):
         by_slot[slot] = _variable_bytes(plan.variables[variable])
     return by_slot
 
@@ -210,7 +210,7 @@ def _variable_bytes(spec: VariableSpec) -> float:
 
 
 def _edges(regions: _Regions) -> list[Dependency]:
-    """The dependencies between regions: values within and between devices, and signals."""
+    """Returns the dependencies between regions: values within and between devices, and signals."""
     users = {slot: dict(used) for slot, used in regions.used.items()}
     for edge, slot in regions.sent.items():
         users.setdefault(slot, {}).update(regions.awaited.get(edge, {}))
@@ -228,14 +228,14 @@ def _edges(regions: _Regions) -> list[Dependency]:
 
 
 def _elements(compiled: CompiledStep, regions: Sequence[Region]) -> Iterator[Dependency]:
-    """The dependencies of calls that dequeue elements."""
+    """Returns the dependencies of calls that dequeue elements on those that enqueue them."""
     number = {region.name: region.number for region in regions if not region.program}
     for put, taking in awaited_elements([*compiled.placement]).items():
         yield Dependency(number[put.name], tuple(number[each.name] for each in taking), 0.0)
 
 
 def _order(graph: OperationGraph) -> tuple[int, ...]:
-    """The regions in the order of their numbers, each after those that it waits for."""
+    """Returns the regions in a topological order, the lowest number first."""
     missing = [len(before) for before in graph.predecessors]
     ready = [number for number, n in enumerate(missing) if not n]  # a heap
     order = []

@@ -1,4 +1,4 @@
-"""Texts of compiled steps: their placement, plans and programs, and names for their traces."""
+"""Text forms of compiled steps, and the names that their traces use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NO_LABEL = Label("")
 
 
 def names_of(cut: Partition, plans: Sequence[Plan], ops: Iterable[Operation]) -> StepNames:
-    """The names of a step.
+    """Returns the names of a step's instructions and edges, for its trace.
 
     Args:
       cut: the partition, whose plans call programs by the names of their segments.

@@ -34,7 +34,7 @@ _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True)
 class Rates:
-    """What devices of one kind do.
+    """Throughput and fixed costs of one type of device.
 
     Attributes:
       flops: floating point operations a second of matrix products.
@@ -64,7 +64,7 @@ class Rates:
 
     @property
     def seconds_per_count(self) -> Vector:
-        """What each `Count` takes, in seconds: f64[N_COUNTS]."""
+        """Seconds for one unit of each `Count`: f64[N_COUNTS]."""
         seconds = np.zeros(N_COUNTS)
         for count, rate in (
             (Count.FLOPS, self.flops),
@@ -84,7 +84,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Link:
-    """What a transfer takes.
+    """Costs of a transfer over one class of link.
 
     Attributes:
       latency: seconds of every transfer.
@@ -102,7 +102,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a calibration was measured on.
+    """Description of the machine that a calibration was measured on.
 
     Attributes:
       host: the name of the machine.
@@ -118,7 +118,7 @@ class Machine:
     jaxlib: str
 
     def difference(self, here: Machine) -> str:
-        """Why costs on the other machine are not those of this one; "" if they are.
+        """Returns why costs of the other machine do not apply to this one; "" if they do.
 
         The name of the host does not count: containers get another one at each start.
         """
@@ -131,7 +131,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the devices and links of some machines do.
+    """Measured or assumed costs of devices, links and steps.
 
     Attributes:
       rates: by device type, such as "CPU".
@@ -175,7 +175,7 @@ class Calibration:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The checks that are off by more than `DOUBTFUL`, with by how much; none of a good one.
+        """The checks whose error exceeds `DOUBTFUL`, as "name: error"; empty if there are none.
 
         A placement by such constants may be slower than one device. It means that the machine did
         something else in a part of the measurement, or that the model does not describe it.
@@ -184,19 +184,19 @@ class Calibration:
         return tuple(f"{name}: {off:.0%}" for name, off in checks.items() if off > DOUBTFUL)
 
     def rates_of(self, device_type: str) -> Rates:
-        """The rates of a device type; those of the prior if it was not measured."""
+        """Returns the rates of a device type; the prior's if it was not measured."""
         prior = PRIOR.rates["CPU" if device_type == "CPU" else "GPU"]
         return self.rates.get(device_type, prior)
 
     def link_of(self, link_class: str) -> Link:
-        """The link of a class; that of the prior if it was not measured."""
+        """Returns the link of a class; the prior's if it was not measured."""
         if link_class in self.links:
             return self.links[link_class]
         where = link_class.rpartition("/")[2]
         return PRIOR.links[where if where in PRIOR.links else "network"]
 
     def step_of(self, transport: str, n_further: int = 0) -> float:
-        """What every step takes that needs so many tasks beyond the master's.
+        """Returns the fixed seconds of a step that involves `n_further` tasks beyond the master's.
 
         As in the prior if it was not measured.
         """
@@ -204,16 +204,16 @@ class Calibration:
         return step + self.task_of(transport) * n_further
 
     def task_of(self, transport: str) -> float:
-        """What each further task adds to a step; as in the prior if it was not measured."""
+        """Returns the seconds that each further task adds to a step; the prior's if unmeasured."""
         return _of_transport(self.task_seconds, PRIOR.task_seconds, transport)
 
     def to_json(self) -> str:
-        """As text that `from_json` reads."""
+        """Serializes the calibration as JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Calibration:
-        """The calibration that `to_json` has written.
+        """Parses the JSON written by `to_json`.
 
         Raises:
           InvalidArgumentError: if the text is of another form; it says where.

@@ -24,7 +24,7 @@ from jflow.compiler.schedule import BUFFERED, Costs
 
 @dataclass(frozen=True)
 class RegionTime:
-    """The measured time of a program.
+    """The measured time of a program, with its operations.
 
     Attributes:
       operations: what it computes.
@@ -44,7 +44,7 @@ def estimated(
     wiring: Wiring | None = None,
     measured: Sequence[RegionTime] = (),
 ) -> Costs:
-    """The costs of operations on devices, and of transfers between these.
+    """Estimates the costs of operations on devices, and of transfers between the devices.
 
     Args:
       ops: operations of one step, in the order of the graph.
@@ -74,7 +74,7 @@ def estimated(
 def costs_of(
     seconds: np.ndarray, devices: Sequence[Device], calibration: Calibration, wiring: Wiring
 ) -> Costs:
-    """The costs of operations of known times, with transfers and steps as a calibration says.
+    """Returns the costs for given operation times; transfers and steps cost as calibrated.
 
     Args:
       seconds: f64[operations, devices].
@@ -103,7 +103,7 @@ def costs_of(
 
 
 def tasks_of(devices: Sequence[Device], wiring: Wiring) -> tuple[int, ...]:
-    """See `Costs.tasks`; if the master is not known, it is the task of the first device."""
+    """Returns `Costs.tasks`; an unknown master is taken to be the first device's task."""
     first = [wiring.master] if wiring.master is not None else []
     tasks = dict.fromkeys([*first, *(device.task for device in devices)])
     numbers = {task: i for i, task in enumerate(tasks)}
@@ -111,7 +111,7 @@ def tasks_of(devices: Sequence[Device], wiring: Wiring) -> tuple[int, ...]:
 
 
 def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
-    """See `Costs.processors`: CPU devices of one process compute with the same cores."""
+    """Returns `Costs.processors`: CPU devices of one process share its cores."""
     alone = {device: i for i, device in enumerate(devices)}
     first = {device.task: alone[device] for device in reversed(devices) if device.type == "CPU"}
     return tuple(
@@ -120,7 +120,7 @@ def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
 
 
 def bytes_of(tensor: Tensor) -> float:
-    """The size of a tensor's value."""
+    """Returns the size of a tensor's value in bytes."""
     return size_of(tensor.aval)
 
 
@@ -130,7 +130,7 @@ def _scale(
     devices: Sequence[Device],
     measured: Sequence[RegionTime],
 ) -> None:
-    """Scales the estimates of the operations of measured regions, in place."""
+    """Scales, in place, the estimates of each measured region to add up to its measured time."""
     number = {op: i for i, op in enumerate(ops)}
     for region in measured:
         rows = [number[op] for op in region.operations if op in number]
@@ -138,6 +138,8 @@ def _scale(
         if len(rows) < len(region.operations) or not columns:
             continue
         expected = seconds[rows][:, columns].sum(axis=0)
-        known = [column for column, total in zip(columns, expected, strict=True) if total > 0]
-        block = np.ix_(rows, known)
+        scaled_columns = [
+            column for column, total in zip(columns, expected, strict=True) if total > 0
+        ]
+        block = np.ix_(rows, scaled_columns)
         seconds[block] *= region.seconds / seconds[block].sum(axis=0)

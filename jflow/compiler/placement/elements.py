@@ -1,4 +1,4 @@
-"""Queue elements that one step enqueues and dequeues itself, as dependencies.
+"""Dependencies between the enqueues and dequeues of one step on the same queue.
 
 A graph has no edge from an operation that puts elements into a queue to one that takes them out.
 Whether the second waits for the first depends on how many elements the queue holds when the step
@@ -28,7 +28,7 @@ _Users = dict[Operation, list[Operation]]
 
 
 def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operation, ...]]:
-    """For each operation that puts elements into a queue, those that wait for them.
+    """Maps each operation that enqueues to the operations of the step that dequeue its elements.
 
     Elements are taken in the order in which they are put, and both in the order of the graph. With
     what is returned as further edges the operations still have no cycle.
@@ -43,7 +43,7 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
     for queue in shared:
         left = {put: n for put in puts[queue] if (n := _n_put(put))}
         for take in takes[queue]:
-            for put in _dequeue(left, _n_dequeued(take), _after(take, users)):
+            for put in _dequeue(left, _n_dequeued(take), _successors(take, users)):
                 users.setdefault(put, []).append(take)
                 awaited[put] = (*awaited.get(put, ()), take)
     return awaited
@@ -52,7 +52,7 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
 def _calls(
     ops: Sequence[Operation], functions: Collection[str]
 ) -> Mapping[ResourceRef, Sequence[Operation]]:
-    """The calls of functions of queues, by queue."""
+    """Returns the operations that call some queue functions, by queue."""
     calls: dict[ResourceRef, list[Operation]] = {}
     for op in ops:
         if op.eqn.primitive is host_p and op.eqn.params["function"] in functions:
@@ -68,8 +68,8 @@ def _users(ops: Sequence[Operation]) -> _Users:
     return users
 
 
-def _after(op: Operation, users: _Users) -> Collection[Operation]:
-    """What cannot begin before an operation has ended."""
+def _successors(op: Operation, users: _Users) -> Collection[Operation]:
+    """Returns the transitive successors of an operation."""
     successors: dict[Operation, None] = {}
     pending = [op]
     while pending:

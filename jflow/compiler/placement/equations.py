@@ -1,4 +1,4 @@
-"""What single equations compute and touch, and how XLA fuses them with others."""
+"""Cost model of single equations: arithmetic, memory traffic, and how XLA fuses them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEAR_BYTES = 1 << 20
 
 
 class Count(IntEnum):
-    """What is counted; positions in the vectors of this file.
+    """Quantities that are counted; values are positions in the vectors of this file.
 
     Attributes:
       FLOPS: floating point operations of matrix products and decompositions.
@@ -71,7 +71,7 @@ class Fusion(Enum):
 
 
 def size_of(aval: Any) -> float:
-    """Bytes of a value of that type, with guesses for unknown sizes and for strings."""
+    """Returns the bytes of a value of a type, with guesses for unknown sizes and for strings."""
     dtype = getattr(aval, "dtype", None)
     if dtype is None:
         return 0.0
@@ -81,7 +81,7 @@ def size_of(aval: Any) -> float:
 
 
 def fusion_of(eqn: jex.JaxprEqn) -> Fusion:
-    """How an equation fuses with others."""
+    """Returns how XLA fuses an equation with others."""
     name = eqn.primitive.name
     is_library_call = name in _ALONE or name.startswith(("scatter", "cum"))
     if is_library_call or is_on_host(eqn) or is_nested(eqn):
@@ -90,12 +90,12 @@ def fusion_of(eqn: jex.JaxprEqn) -> Fusion:
 
 
 def work_of(eqn: jex.JaxprEqn) -> Vector:
-    """What one equation without a body computes, without bytes and kernels: f64[N_COUNTS]."""
+    """Counts the arithmetic of an equation without a body; no bytes or kernels: f64[N_COUNTS]."""
     name = eqn.primitive.name
     n_results = sum(_elements(var.aval) for var in eqn.outvars)
     match name:
         case "dot_general":
-            work = {Count.FLOPS: 2 * n_results * _contracted(eqn)}
+            work = {Count.FLOPS: 2 * n_results * _contraction_length(eqn)}
         case "conv_general_dilated":
             work = {Count.CONVOLUTIONS: 2 * n_results * _window(eqn)}
         case "sort":
@@ -121,24 +121,24 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
 
 
 def is_nested(eqn: jex.JaxprEqn) -> bool:
-    """Whether what an equation does is that of the jaxprs in its parameters."""
+    """Whether an equation only runs the jaxprs in its parameters."""
     name = eqn.primitive.name
     has_small_body = is_reduction(name) or name.startswith(("scatter", "sort"))
     return not has_small_body and bool(bodies_of(eqn))
 
 
 def is_reduction(name: str) -> bool:
-    """Whether the primitive of that name computes from all elements of its arguments."""
+    """Whether the primitive of this name reduces its arguments."""
     return name.startswith(("reduce", "argm")) and name != "reduce_precision"
 
 
 def is_expensive(eqn: jex.JaxprEqn) -> bool:
-    """Whether XLA computes it once even where it would fuse it with several users."""
+    """Whether XLA computes it once instead of fusing it into each of several users."""
     return eqn.primitive.name in _TRANSCENDENTAL | _RANDOM
 
 
 def touched_by(eqn: jex.JaxprEqn) -> float | None:
-    """The most bytes of each argument and result that are touched; None for all."""
+    """Returns a limit on the bytes touched of each argument and result; None if all are touched."""
     name = eqn.primitive.name
     if is_nested(eqn):
         return 0.0  # what a body reads and writes is counted there
@@ -159,7 +159,7 @@ def vector(counts: dict[Count, float]) -> Vector:
 
 
 def bodies_of(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
-    """The jaxprs in an equation's parameters."""
+    """Returns the jaxprs in an equation's parameters."""
     bodies = []
     for value in eqn.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
@@ -178,15 +178,15 @@ def _elements(aval: Any) -> float:
     return _product(_shape(aval))
 
 
-def _contracted(eqn: jex.JaxprEqn) -> float:
-    """How many products each element of a dot product is the sum of."""
+def _contraction_length(eqn: jex.JaxprEqn) -> float:
+    """Returns the number of products summed for each element of a dot product."""
     (left, _), _ = eqn.params["dimension_numbers"]
     shape = _shape(eqn.invars[0].aval)
     return _product([shape[axis] for axis in left])
 
 
 def _window(eqn: jex.JaxprEqn) -> float:
-    """How many products each element of a convolution is the sum of."""
+    """Returns the number of products summed for each element of a convolution."""
     numbers = eqn.params["dimension_numbers"]
     shape = _shape(eqn.invars[1].aval)
     return _product([shape[axis] for axis in numbers.rhs_spec[1:]])

@@ -35,7 +35,7 @@ _SIMULATED = 5_000_000
 
 
 class _Alternatives(Mapping[str, float]):
-    """The predicted time of a step on each of some devices, simulated when it is looked at."""
+    """Predicted step times by device, each simulated when it is first looked up."""
 
     def __init__(self, schedules: Mapping[str, Callable[[], float]]) -> None:
         self._simulations = schedules
@@ -77,7 +77,7 @@ class Reason:
 
     @property
     def best_alternative(self) -> tuple[str, float] | None:
-        """The other device with the least predicted time of the step, and that time in seconds."""
+        """The other device with the least predicted step time, and that time in seconds."""
         return min(self.alternatives.items(), key=lambda each: each[1], default=None)
 
 
@@ -125,7 +125,7 @@ class Explanation:
 
     @cached_property
     def lower_bound(self) -> float:
-        """Seconds that every placement takes at least, with these costs."""
+        """Lower bound in seconds on the step time of every placement, with these costs."""
         return max(lower_bound(self.problem), self._bound) + self.problem.costs.step_seconds
 
     def _seconds(self, schedule: Schedule) -> float:
@@ -133,7 +133,7 @@ class Explanation:
 
     @cached_property
     def trace(self) -> Trace:
-        """The step, simulated operation by operation; see `jflow.plan.trace.merged`.
+        """The simulated step, a span for each operation; see `jflow.plan.trace.merged`.
 
         The runtime runs the operations of a device between two crossings as one program, so its
         trace has fewer and longer spans, and `predicted_seconds` may be later than the end of this.
@@ -148,11 +148,11 @@ class Explanation:
 
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why each operation is where it is, in the order in which they run."""
+        """The reasons for all placements, in the order in which the operations run."""
         return tuple(map(self._reason, self.schedule.order))
 
     def reason(self, operation: Operation | str) -> Reason:
-        """Why an operation, or the one of a name, is where it is.
+        """Explains the placement of an operation, given as an object or by name.
 
         Raises:
           KeyError: if the step does not need such an operation.
@@ -164,7 +164,7 @@ class Explanation:
 
     def _reason(self, number: int) -> Reason:
         op = self._ops[number]
-        alternatives = self._moved(self.problem.constraints.classes[number])
+        alternatives = self._alternative_times(self.problem.constraints.classes[number])
         device = self.schedule.devices[number]
         seconds = float(self.problem.costs.seconds[number, device])
         why = self._why(op, self._device(number), alternatives)
@@ -188,7 +188,7 @@ class Explanation:
         return f"chosen by {self.strategy}{self._rule(op, device)}{limits}{together}"
 
     def _rule(self, op: Operation, device: Device) -> str:
-        """Which of the rules of `place.py` decided, if nothing requests a device."""
+        """Names the rule of `place.py` that chose the device of an operation without a request."""
         if self.strategy != RULES:
             return ""
         users = {self._device(self._numbers[use.name]) for use in self._users.get(op, ())}
@@ -196,8 +196,8 @@ class Explanation:
             return ": a constant goes to its consumers"
         return ": the first device of its task"
 
-    def _moved(self, group: int) -> Mapping[str, float]:
-        """The predicted time of the step with a colocated group on each other device."""
+    def _alternative_times(self, group: int) -> Mapping[str, float]:
+        """Returns the predicted step times with a colocated group on each other device."""
         if group not in self._alternatives:
             self._alternatives[group] = self._simulated(group)
         return self._alternatives[group]
@@ -237,7 +237,7 @@ class Explanation:
 
     @cached_property
     def _members(self) -> dict[int, list[int]]:
-        """The operations of each class."""
+        """The indices of the operations of each colocation class."""
         members: dict[int, list[int]] = {}
         for i, number in enumerate(self.problem.constraints.classes):
             members.setdefault(number, []).append(i)
@@ -253,7 +253,7 @@ class Explanation:
 
     @cached_property
     def _users(self) -> dict[Operation, list[Operation]]:
-        """The operations that use a result of each."""
+        """The operations that use the results of each operation."""
         users: dict[Operation, list[Operation]] = {}
         for op in self._ops:
             for tensor in op.inputs:
@@ -264,14 +264,14 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """One line: what placed the step, its predicted time, and the lower bound."""
+        """One line: the strategy, the predicted step time, and the lower bound."""
         return (
             f"placed by {self.strategy}: predicted step time "
             f"{seconds_text(self.predicted_seconds)}, lower bound {seconds_text(self.lower_bound)}"
         )
 
     def text(self) -> str:
-        """A line for each operation: device, reason, and the best alternative."""
+        """Returns a line for each operation: device, reason, and the best alternative."""
         lines = [self.summary]
         if self.candidates:
             lines.append(self._candidate_text())
@@ -279,14 +279,14 @@ class Explanation:
             line = f"{reason.operation}  {reason.device}  {reason.why}"
             other = reason.best_alternative
             if other is not None:
-                line += f"; on {other[0]} the step takes {self._compared(other[1])}"
+                line += f"; on {other[0]} the step takes {self._time_text(other[1])}"
             lines.append(line)
         return "\n".join([*lines, *self._rest()])
 
     __str__ = text
 
     def to_markdown(self) -> str:
-        """A table in Markdown: operation, device, reason, the best alternative and its cost."""
+        """Returns a Markdown table: operation, device, reason, best alternative and its cost."""
         lines = [self.summary, ""]
         if self.candidates:
             lines += [self._candidate_text(), ""]
@@ -296,7 +296,7 @@ class Explanation:
         ]
         for reason in self._first_reasons():
             other = reason.best_alternative
-            there = ("", "") if other is None else (other[0], self._compared(other[1]))
+            there = ("", "") if other is None else (other[0], self._time_text(other[1]))
             takes = seconds_text(reason.seconds)
             cells = (reason.operation, takes, reason.device, reason.why, *there)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -305,7 +305,7 @@ class Explanation:
     _repr_markdown_ = to_markdown
 
     def to_json(self) -> str:
-        """All of it as a JSON object.
+        """Returns the whole explanation as a JSON object.
 
         Its keys are ``strategy``, ``predicted_seconds``, ``lower_bound``, ``candidates`` (seconds
         by strategy), and ``operations``, in the order in which they run: objects with the
@@ -345,8 +345,8 @@ class Explanation:
             f"predicted {seconds_text(self.predicted_seconds)}>"
         )
 
-    def _compared(self, seconds: float) -> str:
-        """A time of the step, and how much more or less than the predicted one it is."""
+    def _time_text(self, seconds: float) -> str:
+        """Formats a step time with its difference from the predicted one."""
         more = round(seconds - self.predicted_seconds, 12)
         if not more:
             return f"{seconds_text(seconds)}, the same"
@@ -374,7 +374,7 @@ def explain(
     wiring: Wiring | None = None,
     memory: Memory = UNLIMITED_MEMORY,
 ) -> Explanation:
-    """The explanation of a placement.
+    """Explains a placement.
 
     Args:
       assignment: the first half of it.

@@ -102,7 +102,7 @@ def _requested(op: Operation, handles: Handles) -> DeviceSpec:
 
 
 def _disagreement(one: DeviceSpec, other: DeviceSpec) -> str | None:
-    """Returns the first field that is set in both and differs, or None."""
+    """Returns the first field that two requests set to different values, or None."""
     for field in _FIELDS:
         values = getattr(one, field), getattr(other, field)
         if None not in values and values[0] != values[1]:

@@ -1,4 +1,4 @@
-"""How much memory each device needs in a step, by a sweep over the intervals in which values live.
+"""Peak memory of each device in a step, from the intervals in which values are live.
 
 Variables live always. A value lives from the start of the operation that makes it to the end of the
 last one on its device that uses it, or until it has been sent; a copy that a device receives lives
@@ -23,7 +23,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What one device needs, in bytes.
+    """Memory that one device needs, in bytes.
 
     Attributes:
       resident: variables.
@@ -37,19 +37,19 @@ class MemoryUse:
 
 
 def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
-    """The bytes that each operation keeps on its device: a variable's at its first access."""
-    known: set[VariableRef] = set()
+    """Returns the persistent bytes of each operation: a variable's, at its first access."""
+    seen: set[VariableRef] = set()
     resident = []
     for op in ops:
-        is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in known
+        is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in seen
         if is_first:
-            known.add(op.eqn.params["variable"])
+            seen.add(op.eqn.params["variable"])
         resident.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
     return tuple(resident)
 
 
 def check_pinned(problem: Problem) -> None:
-    """Raises ResourceExhaustedError if a device has no room for the classes pinned to it."""
+    """Raises ResourceExhaustedError if classes pinned to a device exceed its memory."""
     if not problem.constraints.capacity:
         return
     pinned: dict[int, list[int]] = {}
@@ -78,7 +78,7 @@ def _more(operations: Sequence[int]) -> str:
 def memory_use(
     problem: Problem, schedule: Schedule, timeline: Timeline | None = None
 ) -> tuple[MemoryUse, ...]:
-    """What each device of a problem needs when a schedule is run.
+    """Returns the memory that each device needs when a schedule is run.
 
     Args:
       problem: what was scheduled; `Constraints.resident` are its variables.
@@ -101,7 +101,7 @@ _Change = tuple[float, int, float]
 
 
 def _changes(problem: Problem, schedule: Schedule, timeline: Timeline) -> list[list[_Change]]:
-    """When values begin and end to live on each device."""
+    """Returns the allocations and frees on each device, with their times."""
     changes: list[list[_Change]] = [[] for _ in problem.devices]
     sent: dict[int, float] = {}
     copies: dict[tuple[int, int], float] = {}

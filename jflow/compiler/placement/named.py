@@ -1,4 +1,4 @@
-"""Finds the strategy that a user names."""
+"""Looks up placement strategies by the names that users give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jflow.errors import InvalidArgumentError
 def strategy_of(
     placement: str | Callable[..., Any] | ByFunction, calibration: Calibration | None = None
 ) -> Strategy:
-    """The placement strategy that a user asks for.
+    """Returns the placement strategy for the argument that a user gave.
 
     Args:
       placement: "rules", one of `jflow.lab.STRATEGIES`, "module:function", a function
@@ -38,7 +38,7 @@ def strategy_of(
 
 
 def function_of(placement: str | Callable[..., Any]) -> PlaceFunction:
-    """The function behind a placement strategy other than "rules". See `strategy_of`."""
+    """Returns the function behind a placement strategy other than "rules"; see `strategy_of`."""
     if callable(placement):
         return placement
     if not isinstance(placement, str):

@@ -55,28 +55,28 @@ def assign(
     soft: bool = False,
     handles: Handles = _NO_HANDLES,
 ) -> GroupAssignment:
-    """Returns the first half of a placement, see `Strategy`."""
+    """Computes the first half of a placement; see `Strategy`."""
     owners = {op: owner_op(op) for op in ops}
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
     requests: dict[Group, _Request] = {}
-    known: dict[tuple[DeviceSpec, bool], _Request] = {}
+    request_by_key: dict[tuple[DeviceSpec, bool], _Request] = {}
     for owner in owners.values():
         group = colocated.get(owner)
         if group is None:
             group = colocated[owner] = Group((owner,))
         if group not in requests:
             key = group.request(needed, handles, soft), group.has_state
-            if key not in known:
-                known[key] = _requested(owner, group, key[0], inventory)
-            requests[group] = known[key]
+            if key not in request_by_key:
+                request_by_key[key] = _requested(owner, group, key[0], inventory)
+            requests[group] = request_by_key[key]
     tasks = {request.task for request in requests.values()}
     return GroupAssignment(owners, colocated, requests, tasks, soft)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Request:
-    """The request of groups of operations; one object for all with the same.
+    """The combined request of groups; groups with equal requests share one object.
 
     Attributes:
       spec: the combined request of a group.
@@ -89,7 +89,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class GroupAssignment:
-    """A task for each group of operations.
+    """The first half of a placement by the rules: a task for each group of operations.
 
     Attributes:
       owners: the owner op of each operation that is placed.
@@ -108,17 +108,17 @@ class GroupAssignment:
     def place(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Placement:
-        """See `Assignment.place`; the rules do not look at memory."""
+        """See `Assignment.place`; the rules ignore memory."""
         chosen: dict[Group, Device] = {}
-        known: dict[_Request, Device] = {}
+        device_by_request: dict[_Request, Device] = {}
         for group, request in self.requests.items():
-            if request not in known:
+            if request not in device_by_request:
                 device = _chosen(request.spec, devices[request.task], self.soft)
                 if device is None:
                     placed = (o for o in self.owners.values() if self.colocated[o] is group)
                     raise _no_device(next(placed), group, request.spec, devices[request.task])
-                known[request] = device
-            chosen[group] = known[request]
+                device_by_request[request] = device
+            chosen[group] = device_by_request[request]
         placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
         _move_constants(placement, self.colocated)
         return placement
@@ -172,7 +172,7 @@ def _no_device(
 def _move_constants(
     placement: dict[Operation, Device], colocated: Mapping[Operation, Group]
 ) -> None:
-    """Applies rule 6."""
+    """Moves each unplaced constant to the device of its consumers, if they are on one (rule 6)."""
     targets: dict[Operation, set[Device]] = {}
     for op, device in placement.items():
         for tensor in op.inputs:

@@ -1,4 +1,4 @@
-"""`Placer`: places the steps of one session; state stays where the first step has put it."""
+"""`Placer`: places the steps of a session; state stays on the device of its first placement."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Placer:
         return placement
 
     def of_copies(self, copies: Mapping[Operation, Operation]) -> Placer:
-        """Returns the placer of a copy of a graph, with state on the same devices.
+        """Returns a placer for a copy of a graph, which shares the devices of state with this one.
 
         Args:
           copies: the operations of the copy, by those of the graph.
@@ -61,7 +61,7 @@ class Placer:
         return placer
 
     def learn(self, graph: Graph, moved: Mapping[StateId, str]) -> None:
-        """Records where moved state is now.
+        """Records the new devices of state that has moved.
 
         Args:
           graph: the graph that the steps are of.
@@ -69,10 +69,10 @@ class Placer:
         """
         owners = {state.owner for state in moved}
         for op, ref in refs_of(graph).items():
-            known = self.handles.get(op)
-            if known is not None:
-                names = (state_id(ref, known, owner) for owner in owners)
-                device = next((moved[name] for name in names if name in moved), str(known))
+            old_device = self.handles.get(op)
+            if old_device is not None:
+                names = (state_id(ref, old_device, owner) for owner in owners)
+                device = next((moved[name] for name in names if name in moved), str(old_device))
                 self.handles[op] = Device.parse(device)
 
     def _record(self, placement: Placement) -> None:
@@ -87,7 +87,7 @@ class Placer:
 
 
 class _HandlesOfCopy(MutableMapping[Operation, Device]):
-    """The devices of state by the handle ops of a copy of a graph.
+    """View of the devices of state, by the handle ops of a copy of the graph.
 
     Args:
       handles: the devices by the handle ops of the graph.
@@ -123,13 +123,13 @@ StateRef = VariableRef | ResourceRef
 
 
 def refs_of(graph: Graph) -> dict[Operation, StateRef]:
-    """The variables and resources that the operations of a graph use, by their handle ops."""
+    """Returns the variables and resources that the operations of a graph use, by handle op."""
     used = dict.fromkeys(ref for op in graph.get_operations() for ref in state_of(op.eqn))
     return {graph.handle_of(ref): ref for ref in used}
 
 
 def state_id(ref: StateRef, device: Device, owner: str = "") -> StateId:
-    """The name of state on a device.
+    """Returns the id of a variable or resource on a device.
 
     Args:
       ref: the variable or resource.

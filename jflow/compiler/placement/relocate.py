@@ -38,7 +38,7 @@ _MOST_SINGLES = 16
 
 @dataclass(frozen=True)
 class Relocation:
-    """Colocated state that would be elsewhere.
+    """A proposed move of colocated state to another device.
 
     Attributes:
       states: what moves together.
@@ -52,7 +52,7 @@ class Relocation:
 
     @property
     def source(self) -> Device:
-        """The device that it is on."""
+        """The device that the state is on."""
         return Device.parse(self.states[0].device)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class RelocationPlan:
-    """Relocations, with predicted step times and the cost of the moves.
+    """Proposed moves, with the predicted step times before and after them and their cost.
 
     Attributes:
       relocations: what would move.
@@ -77,7 +77,7 @@ class RelocationPlan:
 
 
 class Relocator:
-    """Plans the moves of the state of one session.
+    """Plans which state of a session should move.
 
     Args:
       graph: the graph of the session.
@@ -115,7 +115,7 @@ class Relocator:
         self._groups = groups(graph.get_operations())
 
     def plan(self, strategy: Strategy) -> RelocationPlan:
-        """What a strategy would move.
+        """Returns the moves by which a strategy would reduce the predicted step time most.
 
         Raises:
           InvalidArgumentError: as the strategy; also if it breaks a constraint.
@@ -131,14 +131,14 @@ class Relocator:
     def _rated(self, relocations: Sequence[Relocation], before: float) -> RelocationPlan:
         after = before
         if relocations:
-            after = self._predicted({**self._handles, **self._moved(relocations)})
+            after = self._predicted({**self._handles, **self._new_devices(relocations)})
         return RelocationPlan(tuple(relocations), before, after, sum(map(self._cost, relocations)))
 
     def _relocations(self, strategy: Strategy) -> list[Relocation]:
         classes = self._movable()
         if not classes or not self._ops:
             return []
-        placement = self._placed(strategy, {op for handles in classes for op in handles})
+        placement = self._place_all(strategy, {op for handles in classes for op in handles})
         by_owner = {owner_op(op): device for op, device in placement.items()}
         relocations = []
         for handles in classes:
@@ -148,7 +148,7 @@ class Relocator:
         return relocations
 
     def _movable(self) -> list[tuple[Operation, ...]]:
-        """The handle ops of each class of state that can move."""
+        """Returns the handle ops of each colocation class whose state can move."""
         placed = self._handles
         movable: dict[Group, tuple[Operation, ...]] = {}
         for op in placed:
@@ -164,8 +164,8 @@ class Relocator:
             return True
         return ref.kind in MOVABLE and (ref.is_shared or self._moves_private)
 
-    def _placed(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
-        """Places all steps as one problem, in which the state of some handle ops is free."""
+    def _place_all(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
+        """Places all steps together, with only the state of the `free` handle ops movable."""
         placer, inventory = self._placer, self._inventory
         fixed = {op: device for op, device in self._handles.items() if op not in free}
         if not isinstance(strategy, ByFunction):
@@ -188,8 +188,8 @@ class Relocator:
         states = tuple(state_id(ref, source, self._owner) for ref in refs)
         return Relocation(states, target, sum(map(size_of, refs)))
 
-    def _moved(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
-        """Where the handle ops of relocated state would be."""
+    def _new_devices(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
+        """Returns the new devices of the handle ops whose state is relocated."""
         targets = {state: one.target for one in relocations for state in one.states}
         return {
             op: targets[state]
@@ -214,7 +214,7 @@ class Relocator:
         return seconds
 
     def _cost(self, one: Relocation) -> float:
-        """Seconds for the copy, which goes through the master."""
+        """Returns the seconds to copy the state, which goes through the master."""
         devices = [one.source, one.target]
         costs = estimated([], devices, self._calibration, self._inventory.wiring)
         return 2 * costs.transfer(one.n_bytes, 0, 1) + MOVE_S

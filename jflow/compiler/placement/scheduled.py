@@ -47,7 +47,7 @@ from jflow.compiler.schedule.strategies import STRATEGIES, choose
 
 @dataclass(frozen=True)
 class Answer:
-    """What a strategy gave for a problem.
+    """The result of a strategy for a problem.
 
     Attributes:
       schedule: a device for each operation, and an order.
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class ByFunction:
-    """The placement strategy that a function of the parts of a problem makes.
+    """Placement strategy that calls a function of graph, devices, costs and constraints.
 
     Attributes:
       function: see `jflow.compiler.schedule.PlaceFunction`; the operations of its graph are those
@@ -100,7 +100,7 @@ class ByFunction:
 
 @dataclass(frozen=True)
 class ScheduledAssignment:
-    """See `Assignment`.
+    """The first half of a placement by a function; see `Assignment`.
 
     Attributes:
       function: chooses the devices.
@@ -124,13 +124,13 @@ class ScheduledAssignment:
 
     @property
     def tasks(self) -> Collection[Task]:
-        """All tasks, or those that the operations ask for if each asks for one."""
+        """The tasks that the operations may run on."""
         return {task for group in self.rules.requests for task in self._tasks(group)}
 
     def place(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Placement:
-        """A device for each operation, in the order in which the devices run them.
+        """Returns a device for each operation, in the order in which the devices run them.
 
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
@@ -169,14 +169,14 @@ class ScheduledAssignment:
         return Answer(scheduled(problem, self.function))
 
     def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
-        """The devices of the tasks that the operations may go to."""
+        """Returns the devices of all tasks that the operations may run on."""
         tasks = self.tasks
         return [device for task in self.every_task if task in tasks for device in devices[task]]
 
     def problem(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Problem:
-        """The problem that the function solves. Raises InvalidArgumentError as the rules."""
+        """Returns the problem to solve. Raises InvalidArgumentError as the rules do."""
         fixed, every = self.rules.place(devices), self.devices(devices)
         number = {device: i for i, device in enumerate(every)}
         ops = [*self.rules.owners]
@@ -196,7 +196,7 @@ class ScheduledAssignment:
         return Problem(graph, tuple(every), costs, constraints).checked()
 
     def _tasks(self, group: Group) -> Sequence[Task]:
-        """The tasks that a group may go to."""
+        """Returns the tasks that a group may run on."""
         request = self.rules.requests[group]
         if request.spec.task is not None or not self._is_free(group):
             return [request.task]
@@ -207,7 +207,7 @@ class ScheduledAssignment:
         return self.places_state if group.has_state else self.places_operations
 
     def _devices(self, group: Group, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
-        """The devices that a group may go to; none if only the rules know."""
+        """Returns the devices that a group may run on; none if the rules decide."""
         if not self._is_free(group):
             return []
         spec = self.rules.requests[group].spec
@@ -222,14 +222,14 @@ class ScheduledAssignment:
 def _limits(
     ops: Sequence[Operation], devices: Sequence[Device], memory: Memory
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What operations keep and devices can keep; neither if all of it fits on any device."""
+    """Returns resident bytes and device capacities; both empty if everything fits on any device."""
     resident = resident_bytes(ops)
     capacity = tuple(memory.get(device, math.inf) for device in devices)
     return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
 
 
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
-    """The tensors between operations, and one signal of each that others wait for.
+    """Returns the tensors between operations, and a signal from each op with control successors.
 
     A group does not run, so nothing is sent to it: what waits for it waits for its members. What
     takes elements out of a queue waits for what puts them there (`elements.py`).
@@ -256,7 +256,7 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
 
 
 def _bundle(tensor: Tensor, used: Iterable[int], ops: Sequence[Operation]) -> str:
-    """What a tensor can travel with: other small results of programs, of its dtype.
+    """Returns the bundle key of a tensor: its dtype if it may be bundled, else "".
 
     Variables are left out: they travel together only if there are many.
     """

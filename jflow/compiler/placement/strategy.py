@@ -68,7 +68,7 @@ class Assignment(Protocol):
     def place(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Placement:
-        """Returns a device for each operation, given at least the devices of `tasks`.
+        """Returns a device for each operation; `devices` has at least those of `tasks`.
 
         Raises:
           InvalidArgumentError: if an operation requests a device that does not exist.

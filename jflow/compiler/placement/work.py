@@ -1,4 +1,4 @@
-"""Counts the arithmetic and memory traffic of equations, as one XLA program runs them.
+"""Counts the arithmetic and memory traffic of equations that are fused as in one XLA program.
 
 The equations of a step, or of one program, are flattened: calls are replaced by their bodies, and
 what a loop does is counted once for each iteration. Then XLA's fusion is imitated. An operation
@@ -53,7 +53,7 @@ _Known = dict[Any, int | None]
 
 
 def count_operations(ops: Sequence[Operation]) -> Vector:
-    """The counts of each operation if all of them were in one program.
+    """Counts the work of each operation as if all of them were compiled into one program.
 
     Returns:
       f64[operations, N_COUNTS]. What operations do together counts for the one that reads an array
@@ -72,7 +72,7 @@ def count_operations(ops: Sequence[Operation]) -> Vector:
 
 
 def count_program(jaxpr: jex.Jaxpr) -> Vector:
-    """The counts of a program: f64[N_COUNTS]."""
+    """Counts the work of a program: f64[N_COUNTS]."""
     program = _Program()
     known: _Known = {}
     for eqn in jaxpr.eqns:
@@ -116,7 +116,7 @@ class _Node:
 
 
 class _Program:
-    """The flattened program. A value is a number; `None` stands for a literal."""
+    """The flattened program; values are numbers, and None is a literal."""
 
     def __init__(self) -> None:
         self.nodes: list[_Node] = []
@@ -126,7 +126,7 @@ class _Program:
         self.kept: set[int] = set()
 
     def keep(self, value: int) -> None:
-        """Makes a value one that leaves the program."""
+        """Marks a value as a result of the program, which must be written to memory."""
         self.kept.add(value)
 
     def value(self, aval: Any, maker: int | None = None) -> int:
@@ -136,7 +136,7 @@ class _Program:
         return len(self.sizes) - 1
 
     def add(self, eqn: jex.JaxprEqn, known: _Known, owner: int) -> None:
-        """Adds an equation. What is not `known` comes from memory."""
+        """Adds an equation; inputs that are not `known` are read from memory."""
         name = eqn.primitive.name
         inputs = [self._read(atom, known) for atom in eqn.invars]
         if name in INPUTS:
@@ -170,7 +170,7 @@ class _Program:
         return [self._read(atom, inner) for atom in body.outvars]
 
     def _stored(self, value: int | None, eqn: jex.JaxprEqn, owner: int) -> int:
-        """A variable's new value: the computed array, or a copy of one already in memory."""
+        """Returns a variable's new value: the computed array, or a copy of an array in memory."""
         if value is not None and self.makers[value] is not None and value not in self.kept:
             self.keep(value)
             return value
@@ -208,7 +208,7 @@ class _Program:
         return node.writes
 
     def counts(self, n_owners: int) -> Vector:
-        """The counts by owner: f64[n_owners, N_COUNTS]."""
+        """Returns the counts by owner: f64[n_owners, N_COUNTS]."""
         self._mark_needed()
         counts = np.zeros((n_owners, N_COUNTS))
         in_memory = [self._is_in_memory(value) for value in range(len(self.sizes))]
@@ -226,7 +226,7 @@ class _Program:
         return counts
 
     def _mark_needed(self) -> None:
-        """Marks what kept values and effects need; XLA removes the rest."""
+        """Marks the nodes that results and effects depend on; XLA removes the others."""
         needed = set(self.kept)
         for node in reversed(self.nodes):
             if node.is_needed or not needed.isdisjoint(node.writes):
@@ -249,13 +249,13 @@ class _Program:
         )
 
     def _is_folded(self, node: _Node) -> bool:
-        """Whether only products use a transposed array."""
+        """Whether all users of a transposed array are products, into which XLA folds it."""
         readers = [self.nodes[reader] for value in node.writes for reader in self.readers[value]]
         is_kept = any(value in self.kept for value in node.writes)
         return not is_kept and all(reader.is_product for reader in readers if reader.is_needed)
 
     def _count_kernel(self, root: int, in_memory: list[bool], counts: Vector) -> None:
-        """Counts what the kernel of a node computes and reads.
+        """Adds the work and memory traffic of a node's kernel to the counts.
 
         What several kernels use and no memory holds is computed in each of them: in a recurrence
         that is unrolled, the last of n steps may compute all n.
@@ -282,7 +282,7 @@ def _level(n_bytes: float) -> Count:
 
 
 def _work(eqn: jex.JaxprEqn) -> Vector:
-    """What an equation computes, without bytes and kernels of its own.
+    """Counts the work of an equation and its bodies, without the bytes and kernel of its own.
 
     A loop counts as often as it is known to run, `while` once; of branches the longest counts.
     """
@@ -304,7 +304,7 @@ def _work(eqn: jex.JaxprEqn) -> Vector:
 
 
 def _only_body(eqn: jex.JaxprEqn) -> jex.Jaxpr | None:
-    """The one jaxpr that an equation calls with its own arguments, if it has one."""
+    """Returns the only jaxpr that an equation calls with its own arguments; None if not so."""
     bodies = bodies_of(eqn)
     n_arguments = len(eqn.invars) + (eqn.primitive.name == "update")
     if len(bodies) == 1 and len(bodies[0].invars) == n_arguments:

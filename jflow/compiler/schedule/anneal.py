@@ -1,4 +1,4 @@
-"""Simulated annealing of a schedule on the simulator.
+"""Improves a schedule by simulated annealing on the simulator.
 
 `anneal` is written in the part of Python that Numba compiles.
 
@@ -52,7 +52,7 @@ def anneal(
     draws: Values,
     slack: Values,
 ) -> float:
-    """Improves a schedule.
+    """Improves a schedule by random moves of operations between devices and in the order.
 
     Args:
       flat: the problem.
@@ -112,7 +112,7 @@ def _move(
     operation: int,
     draw: Values,
 ) -> tuple[int, int, int, int]:
-    """Makes the move that four random numbers say.
+    """Makes one random move, chosen by the numbers in `draw`.
 
     Returns:
       The first event of the run that it can change, or -1 if there is no such move; the operation
@@ -146,7 +146,7 @@ def _move_back(
     moved: tuple[int, int, int],
     kind: float,
 ) -> None:
-    """Reverts a move."""
+    """Undoes a move."""
     operation, old, partner = moved
     if kind >= _PLACES:
         _move_in_order(flat, plan, run, operation, old)
@@ -157,13 +157,13 @@ def _move_back(
 
 
 def _accept(saved: SavedRun, first: int, n: int) -> None:
-    """Accepts the saved states of the tried run from `first` on."""
+    """Makes the tried run's saved states, from number `first` on, those of the accepted run."""
     for number in range(first, min(MOST_SAVED, n // saved.interval[0])):
         saved.which[number] = 1 - saved.which[number]
 
 
 def _critical_path(flat: Compact, plan: Chains, run: RunState, path: Values) -> int:
-    """Writes the critical path to `path`, from its end. Returns its length."""
+    """Writes the critical path to `path`, last operation first. Returns its length."""
     operation = 0
     for i in range(flat.n):
         if run.finish[i] > run.finish[operation]:
@@ -183,7 +183,7 @@ def _critical_path(flat: Compact, plan: Chains, run: RunState, path: Values) -> 
 def _other_device(
     flat: Compact, plan: Chains, run: RunState, operation: int, where: float, side: float
 ) -> int:
-    """A device: of the input that comes last, of some neighbour in the graph, or any other."""
+    """Picks another device: that of the last input to arrive, of a neighbour, or a random one."""
     here = plan.devices[operation]
     target = here
     if side < 0.3 and run.late[operation] >= 0:
@@ -200,7 +200,7 @@ def _other_device(
 
 
 def _neighbor(flat: Compact, operation: int, where: float) -> int:
-    """A predecessor or successor; -1 if there is none."""
+    """Returns a predecessor or successor of an operation; -1 if there is none."""
     n_before = flat.before[operation + 1] - flat.before[operation]
     n_after = flat.after[operation + 1] - flat.after[operation]
     i = int(where * (n_before + n_after))
@@ -212,7 +212,7 @@ def _neighbor(flat: Compact, operation: int, where: float) -> int:
 
 
 def _partner(flat: Compact, plan: Chains, operation: int, where: float) -> int:
-    """A neighbor on the same device that is not colocated; -1 if there is none."""
+    """Returns a neighbour on the same device in another colocation class; -1 if there is none."""
     neighbor = _neighbor(flat, operation, where)
     if neighbor < 0 or plan.devices[neighbor] != plan.devices[operation]:
         return -1
@@ -232,7 +232,7 @@ def _may_go(flat: Compact, plan: Chains, room: Values, operation: int, target: i
 def _other_position(
     flat: Compact, plan: Chains, operation: int, where: float, side: float
 ) -> tuple[int, int]:
-    """An operation and a position for it between its inputs and its consumers.
+    """Picks an operation and a new position for it between its inputs and its consumers.
 
     Half of the time the operation changes places with the one before it on its processor; if that
     cannot come later and this not sooner, there is no move, and the position is -1.
@@ -252,7 +252,7 @@ def _other_position(
 
 
 def _window(flat: Compact, plan: Chains, operation: int) -> tuple[int, int]:
-    """The first and the last position that an operation can have while the others stay."""
+    """Returns the first and last position that an operation can move to if the others stay."""
     low, high = 0, flat.n - 1
     for i in range(flat.before[operation], flat.before[operation + 1]):
         low = max(low, plan.position[flat.predecessors[i]] + 1)
@@ -264,7 +264,7 @@ def _window(flat: Compact, plan: Chains, operation: int) -> tuple[int, int]:
 def _move_class(
     flat: Compact, plan: Chains, run: RunState, room: Values, operation: int, target: int
 ) -> int:
-    """Moves a class to a device. Returns the first event of the run that this can change."""
+    """Moves a colocation class to a device. Returns the first event of the run that may change."""
     number = flat.class_of[operation]
     old = plan.devices[operation]
     room[old] += flat.needed[number]
@@ -288,7 +288,7 @@ def _move_class(
 
 
 def _move_in_order(flat: Compact, plan: Chains, run: RunState, operation: int, to: int) -> int:
-    """Moves an operation in the order. Returns the first event of the run that this can change."""
+    """Moves an operation in the order. Returns the first event of the run that may change."""
     event = _first_event(flat, plan, run, operation, True)
     _unlink(flat, plan, operation)
     at = plan.position[operation]
@@ -307,7 +307,7 @@ def _move_in_order(flat: Compact, plan: Chains, run: RunState, operation: int, t
 def _first_event(
     flat: Compact, plan: Chains, run: RunState, operation: int, with_inputs: bool
 ) -> int:
-    """The first event that what is known of an operation depends on.
+    """Returns the first event at which a run may depend on where an operation is.
 
     It comes to the head of its processor's list when the one before it starts; its inputs are sent
     when they are made.
@@ -332,7 +332,7 @@ def _unlink(flat: Compact, plan: Chains, operation: int) -> None:
 
 
 def _link(flat: Compact, plan: Chains, operation: int) -> None:
-    """Puts an operation into the list of its processor, after the last one that is before it."""
+    """Inserts an operation into the list of its processor, by its position in the order."""
     processor = flat.processor[plan.devices[operation]]
     at = plan.position[operation] - 1
     while at >= 0 and flat.processor[plan.devices[plan.order[at]]] != processor:
@@ -370,7 +370,7 @@ _COMPILED_MOVES = 1_000_000
 def improved(
     problem: Problem, schedule: Schedule, *, moves: int, seed: int = 0, hot: float = _HOT
 ) -> Schedule:
-    """The best schedule found from one by moving classes and operations (Kirkpatrick et al., 1983).
+    """Returns the best schedule found by simulated annealing (Kirkpatrick et al., 1983).
 
     Equal arguments give equal schedules.
 

@@ -1,4 +1,4 @@
-"""A problem as flat arrays or lists, which inner loops read without an attribute of an object.
+"""A problem as flat arrays or lists, for inner loops that avoid attribute access.
 
 What reads them runs in two ways: interpreted, on lists, and compiled by Numba, on arrays of the
 same values. Both do the same arithmetic in the same order, so their results are equal to the bit.
@@ -30,7 +30,7 @@ Values = Any
 
 
 class Compact(NamedTuple):
-    """The parts of a problem that a simulated run reads; `n`, `p` are operations and devices.
+    """The parts of a problem that a simulation reads, for `n` operations and `p` devices.
 
     Attributes:
       seconds: f64[n, p]; `latency`, `byte_seconds`: f64[p, p]; `processor`: i64[p].
@@ -75,7 +75,7 @@ class Compact(NamedTuple):
 
 
 def compact(problem: Problem, *, arrays: bool = False) -> Compact:
-    """The flat form of a problem: lists, or arrays for what is compiled."""
+    """Flattens a problem to lists, or to arrays for compiled functions."""
     graph, costs = problem.graph, problem.costs
     flat = _network(problem)
     numbers: dict[int, int] = {}
@@ -103,7 +103,7 @@ def compact(problem: Problem, *, arrays: bool = False) -> Compact:
 
 
 def as_arrays(flat: Compact) -> Compact:
-    """A compact problem with arrays in place of lists."""
+    """Converts the lists of a compact problem to arrays."""
     values: dict[str, Any] = flat._asdict()
     arrays: dict[str, Any] = {
         name: _array(name, value, flat.p) if isinstance(value, list) else value
@@ -113,7 +113,7 @@ def as_arrays(flat: Compact) -> Compact:
 
 
 def _network(problem: Problem) -> Compact:
-    """The fields that a run reads, without the times of operations."""
+    """Returns the fields for devices and transfers, without the times of operations."""
     graph, costs = problem.graph, problem.costs
     edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
     fields: dict[str, Any] = dict.fromkeys(Compact._fields, ())
@@ -150,7 +150,7 @@ def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
 
 
 def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
-    """The bytes that each device has left under a placement."""
+    """Returns the free bytes of each device under a placement; negative if it does not fit."""
     room = list(capacity_of(problem))
     for device, n_bytes in zip(devices, resident_of(problem), strict=True):
         room[device] -= n_bytes
@@ -158,7 +158,7 @@ def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
 
 
 def tails(graph: OperationGraph, least: Sequence[float]) -> list[float]:
-    """For each operation the longest path after it, of the given seconds an operation."""
+    """Returns the longest path after each operation; `least` has the seconds of each operation."""
     longest = [0.0] * len(least)
     for operation in reversed(graph.order):
         for successor in graph.successors[operation]:
@@ -181,7 +181,7 @@ def _array(name: str, values: list[Any], n_devices: int) -> np.ndarray[Any, Any]
 
 @cache
 def can_compile() -> bool:
-    """Whether Numba is installed; to find out does not import it."""
+    """Whether Numba is installed; does not import it."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -189,7 +189,7 @@ def can_compile() -> bool:
 def compiled(
     function: Callable[..., Any], helpers: tuple[Callable[..., Any], ...]
 ) -> Callable[..., Any]:
-    """A function compiled at its first call, for the types of its arguments.
+    """Compiles a function with Numba, at its first call for the types of its arguments.
 
     Machine code is kept beside the source, or in the user's cache folder, for later processes.
 

@@ -39,7 +39,7 @@ it takes another way.
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best schedule that the solver found, and what it proved.
+    """The best schedule that the solver found, and its lower bound.
 
     Attributes:
       schedule: the schedule.
@@ -53,7 +53,7 @@ class Optimum:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no schedule takes less, but for rounding."""
+        """Whether the schedule is proven optimal, up to rounding."""
         return self.makespan <= self.bound * (1 + 1e-4) + TOLERANCE
 
 
@@ -64,7 +64,7 @@ def optimal(
     seconds: float = 60.0,
     nodes: int | None = None,
 ) -> Optimum:
-    """The optimal schedule without contention.
+    """Computes the optimal schedule without contention of transfers.
 
     Args:
       problem: at most about 20 operations; the network of its costs does not count.
@@ -80,23 +80,23 @@ def optimal(
     program = _Program(problem)
     limit = simulate(problem, upper).makespan if upper else program.horizon
     for factor, presolve in _ATTEMPTS:
-        answer = program.solve(limit * factor, seconds, nodes, presolve=presolve)
-        if answer.status != _SOLVE_ERROR:
+        solution = program.solve(limit * factor, seconds, nodes, presolve=presolve)
+        if solution.status != _SOLVE_ERROR:
             break
-    if answer.x is None:
-        if upper is not None and answer.status != _INFEASIBLE:
-            return Optimum(upper, limit, float(answer.mip_dual_bound or 0.0))
-        reason = "exists" if answer.status == _INFEASIBLE else f"was found in {seconds:g} s"
+    if solution.x is None:
+        if upper is not None and solution.status != _INFEASIBLE:
+            return Optimum(upper, limit, float(solution.mip_dual_bound or 0.0))
+        reason = "exists" if solution.status == _INFEASIBLE else f"was found in {seconds:g} s"
         raise ResourceExhaustedError(f"no placement that holds the constraints {reason}")
-    schedule = program.schedule(answer.x)
+    schedule = program.schedule(solution.x)
     makespan = simulate(problem, schedule).makespan
     if upper is not None and limit < makespan:
         schedule, makespan = upper, limit
-    return Optimum(schedule, makespan, float(answer.mip_dual_bound))
+    return Optimum(schedule, makespan, float(solution.mip_dual_bound))
 
 
 class _Program:
-    """The variables are `on[operation, device]`, `start[operation]`, one for each pair, `end`."""
+    """The mixed-integer program: `on[op, device]`, `start[op]`, an order of each pair, `end`."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -155,7 +155,7 @@ class _Program:
         )
 
     def schedule(self, x: np.ndarray) -> Schedule:
-        """The schedule of a solution."""
+        """Converts a solution of the program to a schedule."""
         on = x[: self.first_start].reshape(self.n, self.p)
         start = x[self.first_start : self.first_pair]
         position = {operation: i for i, operation in enumerate(self.problem.graph.order)}
@@ -198,12 +198,16 @@ class _Program:
                 }
                 self._require(base, 0.0)
                 for source in range(self.p):
-                    self._require(*self._sent(edge.producer, consumer, edge.n_bytes, source, base))
+                    self._require(
+                        *self._transfer_constraint(
+                            edge.producer, consumer, edge.n_bytes, source, base
+                        )
+                    )
 
-    def _sent(
+    def _transfer_constraint(
         self, producer: int, consumer: int, n_bytes: float, source: int, base: dict[int, float]
     ) -> tuple[dict[int, float], float]:
-        """If the producer is on `source`, the consumer waits for the way to its own device.
+        """Returns a constraint: the consumer waits for the transfer if its producer is on `source`.
 
         start[c] >= finish[p] + sum over t of sent(s, t) on[c, t] - largest(s) (1 - on[p, s])
         """
@@ -247,7 +251,7 @@ class _Program:
                 self._require(row, -capacity)
 
     def _unordered(self) -> Iterator[tuple[int, int]]:
-        """Pairs of operations of which neither has to wait for the other."""
+        """Yields pairs of operations that may run in either order."""
         graph = self.problem.graph
         after: list[set[int]] = [set() for _ in range(self.n)]
         for operation in reversed(graph.order):
@@ -258,7 +262,7 @@ class _Program:
                 yield one, other
 
     def _horizon(self) -> float:
-        """An upper bound of the makespan: all work and all transfers one by one."""
+        """Returns an upper bound on the makespan: all work and all transfers in sequence."""
         costs = self.problem.costs
         slowest = float(costs.latency.max()), float(costs.byte_seconds.max())
         sent = sum(
@@ -269,7 +273,7 @@ class _Program:
 
 
 def _repaired(order: list[int], problem: Problem) -> list[int]:
-    """The order with every operation after its inputs, changed as little as possible."""
+    """Returns a topological order that differs as little as possible from the given one."""
     done: dict[int, None] = {}
 
     def visit(operation: int) -> None:

@@ -1,4 +1,4 @@
-"""Optimal schedules of tiny graphs under any network model, by search of all of them.
+"""Optimal schedules of tiny graphs under any network model, by exhaustive search.
 
 Depth first, first over placements in topological order, then for each placement over the orders.
 A branch ends where a bound reaches the best makespan so far. The bounds take transfers as
@@ -26,7 +26,7 @@ _ROUNDING = 1 - 1e-12
 def exhaustive_optimum(
     problem: Problem, upper: Schedule | None = None, *, nodes: float = math.inf
 ) -> Optimum:
-    """The optimal schedule of at most about 10 operations.
+    """Finds the optimal schedule of at most about 10 operations.
 
     Optimal among what `simulate` can run: a device runs its operations in a planned order, and
     ports serve transfers in the order in which they are requested.
@@ -65,7 +65,7 @@ class _Search:
         self.siblings = _siblings(problem)
 
     def placements(self) -> Iterator[list[int]]:
-        """All placements that hold the constraints and whose bound is below the best makespan."""
+        """Yields the feasible placements whose lower bound is below the best makespan so far."""
         devices = [-1] * self.n
         room = list(capacity_of(self.problem))
         yield from self._placements(0, devices, room, [0.0] * self.n, [0.0] * self.p)
@@ -119,7 +119,7 @@ class _Search:
         )
 
     def try_orders(self, devices: list[int]) -> None:
-        """Simulates the orders of a placement whose bound is below the best makespan."""
+        """Simulates the orders of a placement whose bound is below the best makespan so far."""
         tails = self._tails(devices)
         missing = [len(before) for before in self.graph.predecessors]
         finish, free = [0.0] * self.n, [0.0] * self.costs.n_processors
@@ -160,7 +160,7 @@ class _Search:
             free[processor] = was
 
     def _commutes(self, last: int, operation: int, devices: list[int]) -> bool:
-        """Whether the two in the other order, which is tried as well, give the same run."""
+        """Whether swapping the last two operations, which is tried as well, gives the same run."""
         processors = self.costs.processor_of
         return (
             operation < last
@@ -179,7 +179,7 @@ class _Search:
         return ready
 
     def _tails(self, devices: list[int]) -> list[float]:
-        """The longest path after each operation of a placement, in seconds."""
+        """Returns the longest path after each operation of a placement, in seconds."""
         tails = [0.0] * self.n
         for operation in reversed(self.graph.order):
             for number in self.graph.outputs[operation]:
@@ -200,7 +200,7 @@ class _Search:
 
 
 def _devices_are_equal(problem: Problem) -> bool:
-    """Whether exchanging devices changes nothing."""
+    """Whether all devices are interchangeable."""
     costs, constraints = problem.costs, problem.constraints
     off = ~np.eye(len(problem.devices), dtype=bool)
     return (
@@ -213,7 +213,7 @@ def _devices_are_equal(problem: Problem) -> bool:
 
 
 def _siblings(problem: Problem) -> list[set[int]]:
-    """For each operation those that share an input with it, if the order of sends can matter."""
+    """Returns the operations that share an input with each, if the order of sends can matter."""
     siblings: list[set[int]] = [set() for _ in range(len(problem.graph))]
     if problem.costs.network != UNLIMITED and problem.costs.half_duplex:
         # What a device receives delays what it sends, so the order of all operations can matter.

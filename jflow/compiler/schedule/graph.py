@@ -1,4 +1,4 @@
-"""Operations and the tensors between them, as strategies see them: indices, sizes, no equations."""
+"""The graph that strategies see: operations and tensors as indices and sizes, no equations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jflow.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Dependency:
-    """A tensor, or a signal: what one operation gives to others.
+    """A tensor, or a signal, from one operation to its consumers.
 
     Attributes:
       producer: index of the operation that makes it.
@@ -33,7 +33,7 @@ class Dependency:
 
 
 class Uses(NamedTuple):
-    """Each edge with each of its consumers, as columns, in the order of the edges.
+    """(Edge, producer, consumer) of every use of an edge, as columns in the order of the edges.
 
     Attributes:
       edge, producer, consumer: i64[uses], indices.
@@ -63,12 +63,12 @@ class OperationGraph:
     def __post_init__(self) -> None:
         if len(set(self.operations)) != len(self.operations):
             raise InvalidArgumentError("an operation is listed twice in the graph to be placed")
-        known = range(len(self.operations))
+        indices = range(len(self.operations))
         for edge in self.edges:
             for index in (edge.producer, *edge.consumers):
-                if index not in known:
+                if index not in indices:
                     raise InvalidArgumentError(
-                        f"{edge} refers to operation {index}; the graph has {len(known)}"
+                        f"{edge} refers to operation {index}; the graph has {len(indices)}"
                     )
         _ = self.order
 
@@ -77,7 +77,7 @@ class OperationGraph:
 
     @cached_property
     def inputs(self) -> list[list[int]]:
-        """For each operation the indices of the edges that it uses."""
+        """The indices of the edges that each operation uses."""
         by_consumer: list[list[int]] = [[] for _ in self.operations]
         for number, edge in enumerate(self.edges):
             for consumer in edge.consumers:
@@ -86,7 +86,7 @@ class OperationGraph:
 
     @cached_property
     def outputs(self) -> list[list[int]]:
-        """For each operation the indices of the edges that it produces."""
+        """The indices of the edges that each operation produces."""
         by_producer: list[list[int]] = [[] for _ in self.operations]
         for number, edge in enumerate(self.edges):
             by_producer[edge.producer].append(number)
@@ -108,7 +108,7 @@ class OperationGraph:
 
     @cached_property
     def successors(self) -> list[list[int]]:
-        """For each operation those that use one of its results, each once."""
+        """The consumers of each operation's results, without duplicates."""
         return [
             [*dict.fromkeys(c for edge in edges for c in self.edges[edge].consumers)]
             for edges in self.outputs
@@ -116,7 +116,7 @@ class OperationGraph:
 
     @cached_property
     def predecessors(self) -> list[list[int]]:
-        """For each operation those whose results it uses, each once."""
+        """The producers of each operation's inputs, without duplicates."""
         return [
             [*dict.fromkeys(self.edges[edge].producer for edge in edges)] for edges in self.inputs
         ]
@@ -145,7 +145,7 @@ class OperationGraph:
 def graph_of(
     operations: Sequence[Hashable], edges: Sequence[tuple[int, int, float]]
 ) -> OperationGraph:
-    """The graph with a tensor of its own for each (producer, consumer, bytes)."""
+    """Returns a graph with a separate tensor for each (producer, consumer, bytes)."""
     return OperationGraph(
         tuple(operations), tuple(Dependency(a, (b,), size) for a, b, size in edges)
     )

@@ -1,4 +1,4 @@
-"""Messages as operations: what the processors of both devices do for each of them.
+"""Models messages as operations, because they take time of the processors at both ends.
 
 The simulator (`simulate.py`) sends a tensor while its devices compute. Where a message goes through
 the processor that computes, as between CPU devices of two processes, it does not: the sender packs
@@ -23,7 +23,7 @@ from jflow.compiler.schedule.schedule import Schedule
 
 @dataclass(frozen=True)
 class MessagePart:
-    """The part of a processor in a message.
+    """The work of one processor for a message: its sending, receiving or remaining part.
 
     Attributes:
       edge: the number of the tensor in the graph that is sent.
@@ -38,7 +38,7 @@ class MessagePart:
 
 @dataclass(frozen=True)
 class MessageEnds:
-    """Costs of messages by source and target, in seconds, or seconds a byte.
+    """Costs of messages by source and target, in seconds and in seconds per byte.
 
     Attributes:
       overhead: of the processor of each end, for each message.
@@ -57,7 +57,7 @@ class MessageEnds:
 
 
 def ends_of(costs: Costs) -> MessageEnds:
-    """How the times of transfers divide into those of processors and that on the way."""
+    """Splits the times of transfers into processor time at the ends and time on the way."""
     none = np.zeros_like(costs.latency)
     overhead = np.minimum(_or(costs.overhead, none), costs.latency / 2)
     busy, byte_seconds = _or(costs.processor_share, none), costs.byte_seconds
@@ -73,7 +73,7 @@ def ends_of(costs: Costs) -> MessageEnds:
 
 
 def with_messages(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """The problem and schedule in which messages are operations of the devices at both ends.
+    """Returns the problem and schedule with messages as operations of the devices at both ends.
 
     Args:
       problem: what was scheduled.
@@ -92,7 +92,7 @@ def with_messages(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedu
 
 @dataclass
 class _Sent:
-    """A message: its parts as numbers of new operations, and what uses it."""
+    """A message: its size, the number of its send operation, and its consumers."""
 
     n_bytes: float
     send: int = -1
@@ -100,7 +100,7 @@ class _Sent:
 
 
 class _Expansion:
-    """Builds the larger problem in the order of the schedule."""
+    """Builds the problem with messages, in the order of the schedule."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self._problem, self._schedule = problem, schedule
@@ -175,7 +175,7 @@ class _Expansion:
                     self._edges.append(Dependency(send, (rest,), 0.0))
 
     def _connect(self) -> None:
-        """Adds what stays on its device, and what uses received tensors."""
+        """Adds the edges within devices and those to the consumers of received tensors."""
         devices = self._schedule.devices
         for edge in self._problem.graph.edges:
             here = devices[edge.producer]

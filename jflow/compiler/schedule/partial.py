@@ -1,4 +1,4 @@
-"""A schedule that a list scheduler is building: what is placed, and when each device is free."""
+"""A schedule under construction by a list scheduler: placed operations and free times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jflow.compiler.schedule.sends import port_times
 
 
 class PartialSchedule:
-    """Operations are placed one after another, each after those whose results it uses.
+    """Builds a schedule by placing operations in turn, each after its inputs.
 
     Args:
       problem: what to schedule.
@@ -68,7 +68,7 @@ class PartialSchedule:
         self._class_seconds = _shared_work(problem)
 
     def options(self, operation: int) -> tuple[int, ...]:
-        """The devices that an operation may go to now.
+        """Returns the devices that an operation may be placed on now.
 
         Raises:
           ResourceExhaustedError: if none of them has room for its class.
@@ -87,11 +87,11 @@ class PartialSchedule:
         return fitting
 
     def earliest_start(self, operation: int, device: int) -> float:
-        """When an operation whose inputs are placed could start on a device."""
-        return self._start_after(self._ready(operation, device), operation, device)
+        """Returns the earliest start of an operation on a device; its inputs must be placed."""
+        return self._start_after(self._inputs_ready_at(operation, device), operation, device)
 
     def _start_after(self, ready: float, operation: int, device: int) -> float:
-        """When a device has time for an operation whose inputs are there."""
+        """Returns the first time from `ready` on at which a device is free for an operation."""
         processor = self._processors[device]
         free = self._free[processor]
         if ready >= free:
@@ -107,11 +107,11 @@ class PartialSchedule:
         return at
 
     def earliest_finish(self, operation: int, device: int) -> float:
-        """When an operation whose inputs are placed could be done on a device."""
+        """Returns the earliest finish of an operation on a device; its inputs must be placed."""
         return self.earliest_start(operation, device) + self._seconds(operation, device)
 
     def fastest(self, operation: int) -> int:
-        """The device on which an operation is done first, the first of several.
+        """Returns the device with the earliest finish of an operation; the first one of a tie.
 
         The first operation of a colocation class decides for all of it, so what counts for it is
         when all of the class could be done, after what is still to come of other classes there.
@@ -131,12 +131,14 @@ class PartialSchedule:
         )
 
     def is_free_at(self, device: int) -> float:
-        """When a device has run all that is placed on it."""
+        """Returns when a device has finished everything placed on it."""
         return self._free[self._processors[device]]
 
     def place(self, operation: int, device: int) -> None:
         """Places an operation at its earliest start."""
-        start = self._start_after(self._ready(operation, device, book=True), operation, device)
+        start = self._start_after(
+            self._inputs_ready_at(operation, device, book=True), operation, device
+        )
         finish = start + self._seconds(operation, device)
         self.devices[operation] = device
         self.start[operation], self.finish[operation] = start, finish
@@ -157,13 +159,13 @@ class PartialSchedule:
         self._served.pop(operation, None)
 
     def schedule(self) -> Schedule:
-        """The schedule; each device runs its operations in the order of their starts."""
+        """Returns the schedule; each device runs its operations in the order of their starts."""
         position = {operation: i for i, operation in enumerate(self.problem.graph.order)}
         order = sorted(position, key=lambda i: (self.start[i], self.finish[i], position[i]))
         return Schedule(tuple(self.devices), tuple(order))
 
-    def _ready(self, operation: int, device: int, *, book: bool = False) -> float:
-        """When the inputs of an operation are on a device; `book` books their transfers."""
+    def _inputs_ready_at(self, operation: int, device: int, *, book: bool = False) -> float:
+        """Returns when the inputs of an operation are on a device; `book` books their transfers."""
         ready = 0.0
         arrivals, here = self._arrivals[device], self._incoming[device]
         ports: dict[int, float] = {}
@@ -191,7 +193,7 @@ class PartialSchedule:
         return ready
 
     def _inputs(self, operation: int) -> list[tuple[int, int, float, float]]:
-        """Of each input: number, device, when it is made, and bytes.
+        """Returns edge number, device, finish time and bytes of each input.
 
         They are in the order in which they are made, in which ports serve them. All of them are
         placed, so this does not change.
@@ -210,7 +212,7 @@ class PartialSchedule:
 
 
 def _shared_work(problem: Problem) -> dict[int, list[float]]:
-    """The work of each class of more than one operation, on each device."""
+    """Returns the total work on each device of each class that has several operations."""
     counts = Counter(problem.constraints.classes)
     if len(counts) == len(problem.constraints.classes):
         return {}

@@ -31,7 +31,7 @@ NETWORKS = (ONE_PORT, BUFFERED, UNLIMITED)
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """How long operations and transfers take.
+    """Costs of operations and transfers, in seconds.
 
     Attributes:
       seconds: f64[operations, devices], the time that each operation takes on each device.
@@ -121,7 +121,7 @@ class Costs:
 
     @property
     def arrays(self) -> list[Matrix]:
-        """All arrays of these costs."""
+        """All arrays of these costs, by field."""
         every = (
             *(self.seconds, self.latency, self.byte_seconds),
             *(self.overhead, self.processor_share),
@@ -129,13 +129,13 @@ class Costs:
         return [each for each in every if each is not None]
 
     def transfer(self, n_bytes: float, source: int, target: int) -> float:
-        """Seconds for a tensor from one device to another, if nothing else is sent."""
+        """Returns the seconds to transfer a tensor between devices, if nothing else is sent."""
         if source == target:
             return 0.0
         return float(self.latency[source, target] + n_bytes * self.byte_seconds[source, target])
 
     def at_worst(self) -> Costs:
-        """These costs, if operations take less and messages more, by as much as both may be off.
+        """Returns pessimistic costs: less work and costlier messages, by their estimated errors.
 
         That is what speaks most against more than one device. What all costs are off together does
         not matter, so one of each kind is enough.
@@ -153,26 +153,26 @@ class Costs:
         )
 
     def tasks_seconds(self, devices: Collection[int]) -> float:
-        """The overhead of the tasks of these devices in a step, in seconds."""
+        """Returns the seconds that the tasks of these devices, except task 0, add to a step."""
         if not self.tasks:
             return 0.0
         return self.task_seconds * len({self.tasks[device] for device in devices} - {0})
 
     @cached_property
     def processor_of(self) -> tuple[int, ...]:
-        """For each device the number of its processor, which begin at 0 and leave none out."""
+        """The processor of each device, numbered consecutively from 0."""
         processors = self.processors or tuple(range(self.seconds.shape[-1]))
         numbers = {processor: i for i, processor in enumerate(dict.fromkeys(processors))}
         return tuple(numbers[processor] for processor in processors)
 
     @cached_property
     def n_processors(self) -> int:
-        """How many operations can run at the same time."""
+        """The number of processors: how many operations can run at the same time."""
         return len(set(self.processor_of))
 
     @cached_property
     def mean_link(self) -> tuple[float, float]:
-        """Latency and seconds a byte, as the mean over all pairs of different devices."""
+        """Mean latency and mean seconds per byte over all pairs of different devices."""
         n = len(self.latency)
         if n < 2:
             return 0.0, 0.0
@@ -180,20 +180,20 @@ class Costs:
         return float(self.latency[off].mean()), float(self.byte_seconds[off].mean())
 
     def mean_transfer(self, n_bytes: float) -> float:
-        """Seconds for a tensor between two different devices, as the mean over all pairs."""
+        """Returns the mean seconds to transfer a tensor between two different devices."""
         latency, byte_seconds = self.mean_link
         return latency + n_bytes * byte_seconds
 
     @cached_property
     def mean_seconds(self) -> list[float]:
-        """The time of each operation, as the mean over the devices."""
+        """The mean seconds of each operation over the devices."""
         mean: list[float] = self.seconds.mean(axis=1).tolist()
         return mean
 
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """The constraints of every placement.
+    """Placement constraints: colocation, allowed devices, memory.
 
     Attributes:
       classes: for each operation the number of its colocation class; operations of one class go to
@@ -211,7 +211,7 @@ class Constraints:
 
 
 class Problem(NamedTuple):
-    """All arguments of a strategy.
+    """A placement problem: the arguments of a strategy.
 
     Attributes:
       graph: the operations.
@@ -226,7 +226,7 @@ class Problem(NamedTuple):
     constraints: Constraints
 
     def checked(self) -> Problem:
-        """This problem. Raises InvalidArgumentError if its parts do not fit each other."""
+        """Returns this problem. Raises InvalidArgumentError if its parts are inconsistent."""
         n_operations, n_devices = len(self.graph), len(self.devices)
         constraints = self.constraints
         if not n_devices:
@@ -249,12 +249,12 @@ class Problem(NamedTuple):
 
 
 def classes_of(problem: Problem) -> tuple[int, ...]:
-    """The class of each operation; its own index where each is alone."""
+    """Returns the colocation class of each operation; its own index if nothing is colocated."""
     return problem.constraints.classes or tuple(range(len(problem.graph)))
 
 
 def class_seconds(problem: Problem) -> dict[int, Matrix]:
-    """The work of each class on each device, in the order of the numbers of the classes."""
+    """Returns the total seconds of each class on each device, in order of class numbers."""
     numbers, rows = np.unique(np.array(classes_of(problem), np.int64), return_inverse=True)
     totals = np.zeros((len(numbers), len(problem.devices)))
     np.add.at(totals, rows, problem.costs.seconds)
@@ -262,17 +262,17 @@ def class_seconds(problem: Problem) -> dict[int, Matrix]:
 
 
 def resident_of(problem: Problem) -> tuple[float, ...]:
-    """The bytes that each operation keeps on its device."""
+    """Returns the resident bytes of each operation."""
     return problem.constraints.resident or (0.0,) * len(problem.graph)
 
 
 def capacity_of(problem: Problem) -> tuple[float, ...]:
-    """The bytes that each device can keep, infinite where there is no limit."""
+    """Returns the memory of each device in bytes, infinite where there is no limit."""
     return problem.constraints.capacity or (math.inf,) * len(problem.devices)
 
 
 def infeasible(problem: Problem, operation: int, needed: float, room: float) -> Exception:
-    """The error for an operation whose class fits no device that it may go to."""
+    """Returns the error for an operation whose class fits on none of its allowed devices."""
     return ResourceExhaustedError(
         f"no device has room for {problem.graph.operations[operation]}: it and what is colocated "
         f"with it keep {needed:.0f} bytes, {needed - room:.0f} more than the device with the most "
@@ -281,7 +281,7 @@ def infeasible(problem: Problem, operation: int, needed: float, room: float) -> 
 
 
 def lower_bound(problem: Problem) -> float:
-    """Seconds that every valid schedule takes at least, under both network models.
+    """Returns a lower bound in seconds on every valid schedule, under both network models.
 
     The largest of three: the longest path without transfers; for every operation what must run
     before it, it, and what must run after it, spread over all processors (the head-tail-work
@@ -306,7 +306,7 @@ def lower_bound(problem: Problem) -> float:
 
 
 def _least_seconds(problem: Problem) -> list[float]:
-    """The time of each operation on the fastest device that it may go to."""
+    """Returns the seconds of each operation on the fastest device that it may run on."""
     allowed, classes = problem.constraints.allowed, classes_of(problem)
     seconds = problem.costs.seconds
     least: list[float] = seconds.min(axis=1).tolist()
@@ -333,7 +333,7 @@ def _tails(problem: Problem, least: list[float]) -> list[float]:
 
 
 def _class_work(problem: Problem) -> float:
-    """The work of the largest class on the device that does it fastest."""
+    """Returns the largest work of a class, each on its fastest allowed device."""
     if not problem.constraints.classes:
         return max(_least_seconds(problem), default=0.0)
     largest = 0.0

@@ -1,4 +1,4 @@
-"""The simulator as one loop over flat values, which can begin in the middle of an earlier run.
+"""The simulator as one loop over flat values; it can resume from a state of an earlier run.
 
 It says of a schedule what `simulate` says, without a record of each transfer, and in less time. A
 search changes a schedule a little and asks again: what happens before the first event that a change
@@ -46,7 +46,7 @@ class Chains(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """The state of a run, and in the end its result.
+    """The state of a simulated run, which ends as its result.
 
     Attributes:
       start, finish: f64[n], of each operation.
@@ -77,7 +77,7 @@ class RunState(NamedTuple):
 
 
 class SavedRun(NamedTuple):
-    """States of the accepted run and of the one that is tried: [2, MOST_SAVED, …].
+    """Saved states of the accepted run and of the run being tried: [2, MOST_SAVED, …].
 
     Attributes:
       which: i64[MOST_SAVED], which of the two is the accepted one.
@@ -97,7 +97,7 @@ class SavedRun(NamedTuple):
 
 
 def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Chains:
-    """A schedule as linked lists."""
+    """Converts a schedule to linked lists."""
     position = [0] * flat.n
     following, previous = [-1] * flat.n, [-1] * flat.n
     first, last = [-1] * flat.n_processors, [-1] * flat.n_processors
@@ -187,7 +187,7 @@ def _save(run: RunState, saved: SavedRun, number: int) -> None:
 def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times as long
     flat: Compact, plan: Chains, run: RunState, saved: SavedRun, done: int, limit: float
 ) -> float:
-    """Runs from the state in `run`, after `done` events, to the end.
+    """Simulates from the state in `run`, after `done` events, to the end.
 
     Returns:
       The makespan; infinity as soon as it is certain to be more than `limit`.
@@ -246,7 +246,7 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
 
 
 def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
-    """Time, position and processor of the next event of each processor that runs something."""
+    """Returns time, position and processor of the next completion on each busy processor."""
     ends = [(0.0, 0, 0)]
     ends.pop()
     for processor in range(flat.n_processors):
@@ -279,7 +279,7 @@ def _largest(values: Values) -> float:
 
 
 def _sort(users: Values, position: Values, first: int, end: int) -> None:
-    """Sorts the consumers of an edge by position; they are nearly sorted since the last time."""
+    """Sorts the consumers of an edge by position (insertion sort; they are nearly sorted)."""
     for i in range(first + 1, end):
         user = users[i]
         j = i

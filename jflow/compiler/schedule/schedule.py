@@ -1,4 +1,4 @@
-"""What a strategy gives: a device for each operation, and the order in which devices run them."""
+"""Schedules: a device for each operation, and the order in which devices run them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ T = TypeVar("T")
 
 
 def once_for_each(fun: Callable[[Problem], T]) -> Callable[[Problem], T]:
-    """Caches a function of the graph and costs of a problem; constraints do not count.
+    """Caches a function of a problem by its graph and costs; constraints are ignored.
 
     It is forgotten with the graph or the costs. Callers do not change it.
     """
-    known: WeakKeyDictionary[Costs, WeakKeyDictionary[OperationGraph, T]] = WeakKeyDictionary()
+    cache_by_costs: WeakKeyDictionary[Costs, WeakKeyDictionary[OperationGraph, T]] = (
+        WeakKeyDictionary()
+    )
 
     @wraps(fun)
     def find(problem: Problem) -> T:
-        by_graph = known.setdefault(problem.costs, WeakKeyDictionary())
+        by_graph = cache_by_costs.setdefault(problem.costs, WeakKeyDictionary())
         if problem.graph not in by_graph:
             by_graph[problem.graph] = fun(problem)
         return by_graph[problem.graph]
@@ -69,7 +71,7 @@ operations of a mapping run in the order of their longest path to the end.
 
 
 class Scheduler(Protocol[P]):
-    """A strategy that ships: `PlaceFunction`, with options by keyword."""
+    """A built-in strategy: a `PlaceFunction` that takes its options by keyword."""
 
     __name__: str
 
@@ -82,11 +84,11 @@ class Scheduler(Protocol[P]):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Schedule:
-        """The schedule of a problem."""
+        """Schedules a problem."""
 
 
 def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
-    """Makes a strategy, which takes the parts of a problem, of a function of the problem."""
+    """Turns a function of a problem into a strategy, which takes the problem's parts."""
 
     @wraps(fun)
     def place(
@@ -103,7 +105,7 @@ def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
 
 
 def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
-    """The schedule that a strategy chooses for a problem, checked.
+    """Runs a strategy on a problem and checks its schedule.
 
     Args:
       problem: the operations, devices, costs and constraints.
@@ -135,7 +137,7 @@ def _answer(problem: Problem, place: PlaceFunction, name: str) -> Any:
 
 
 def name_of(place: PlaceFunction) -> str:
-    """The name of a strategy in messages and tables."""
+    """Returns the name of a strategy for messages and tables."""
     return getattr(place, "__name__", "") or repr(place)
 
 
@@ -158,8 +160,8 @@ def _from_mapping(problem: Problem, answer: Any, name: str) -> Schedule:
             )
         devices.append(number)
     if len(answer) > len(devices):
-        known = {*problem.graph.operations}
-        foreign = next(each for each in answer if each not in known)
+        operation_set = {*problem.graph.operations}
+        foreign = next(each for each in answer if each not in operation_set)
         raise InvalidArgumentError(
             f"strategy {name} places {foreign!r}, which is not an operation of this graph"
         )
@@ -174,7 +176,7 @@ def _number(numbers: Mapping[Hashable, int], device: Any) -> int | None:
 
 
 def _repair(answer: Any) -> str:
-    """The advice of the message about an answer of the wrong type."""
+    """Returns advice for the error about a result of the wrong type; closes a coroutine."""
     if inspect.iscoroutine(answer):
         answer.close()
         return "; a strategy is called without an event loop, so it cannot be an async function"
@@ -182,13 +184,13 @@ def _repair(answer: Any) -> str:
 
 
 def by_rank(problem: Problem, devices: Sequence[int]) -> Schedule:
-    """The schedule that runs first what the longest path to the end begins with."""
+    """Returns a schedule that runs operations by upward rank, the largest first."""
     return Schedule(tuple(devices), rank_order(problem))
 
 
 @once_for_each
 def rank_order(problem: Problem) -> tuple[int, ...]:
-    """The operations by their upward ranks, the largest first, and each after its inputs.
+    """Returns the operations by upward rank, the largest first, each after its inputs.
 
     No rank is less than that of a successor, and of equal ones the producer comes first.
     """
@@ -198,7 +200,7 @@ def rank_order(problem: Problem) -> tuple[int, ...]:
 
 @once_for_each
 def upward_ranks(problem: Problem) -> list[float]:
-    """Seconds from the start of each operation to the end along the longest path.
+    """Returns the seconds from each operation's start to the end along the longest path.
 
     Times are means over the devices and over the links between different ones (Topcuoglu, Hariri
     and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing",
@@ -221,14 +223,14 @@ def upward_ranks(problem: Problem) -> list[float]:
 
 @once_for_each
 def mean_transfers(problem: Problem) -> list[float]:
-    """Seconds for each edge between two different devices, as the mean over all pairs."""
+    """Returns for each edge the mean seconds between two different devices."""
     latency, byte_seconds = problem.costs.mean_link
     sent: list[float] = (latency + problem.graph.sizes * byte_seconds).tolist()
     return sent
 
 
 def check(problem: Problem, schedule: Schedule, name: str) -> None:
-    """Raises InvalidArgumentError if a strategy's schedule is not one of this problem."""
+    """Raises InvalidArgumentError if a schedule is not valid for this problem."""
     n, n_devices = len(problem.graph), len(problem.devices)
     if len(schedule.devices) != n or not _is_permutation(schedule.order, n):
         raise InvalidArgumentError(
@@ -276,7 +278,7 @@ def _check_order(problem: Problem, schedule: Schedule, name: str) -> None:
 
 
 def positions(schedule: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The position of each operation in the order of a schedule."""
+    """Returns the position of each operation in the order of a schedule."""
     position = np.empty(len(schedule.order), np.int64)
     position[np.array(schedule.order, np.int64)] = np.arange(len(schedule.order))
     return position

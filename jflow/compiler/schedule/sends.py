@@ -1,4 +1,4 @@
-"""What a schedule sends between devices, as flat tables, and when ports serve a transfer."""
+"""The transfers of a schedule as flat tables, and the times at which ports serve them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Sends(NamedTuple):
-    """The transfers of a schedule, by producer in its order; `operations` are positions in it.
+    """The transfers of a schedule, ordered by producer; `operations` are positions in its order.
 
     What a device makes and uses itself is there in time, because it runs its operations in order.
     Of the operations of a device that use one tensor, only the first waits for it: the others run
@@ -38,7 +38,7 @@ class Sends(NamedTuple):
 
 
 def sends_of(problem: Problem, schedule: Schedule) -> Sends:
-    """The transfers of a valid schedule.
+    """Returns the transfers of a valid schedule.
 
     A tensor is sent once to each other device that uses it, in the order of the operations there
     that use it first.
@@ -73,7 +73,7 @@ def sends_of(problem: Problem, schedule: Schedule) -> Sends:
 def port_times(
     time: float, outgoing: float, incoming: float, is_buffered: bool
 ) -> tuple[float, float]:
-    """When a transfer leaves the port of its sender and enters that of its receiver, in seconds.
+    """Returns when a transfer leaves its sender's port and enters its receiver's, in seconds.
 
     A port serves one transfer at a time, in the order of the calls: the caller adds the time for
     which the transfer occupies the ports to what this returns, and so has when they are free.

@@ -1,4 +1,4 @@
-"""Runs a schedule event by event on the costs of its problem, without running anything.
+"""Discrete-event simulation of a schedule on the costs of its problem.
 
 A device runs its operations one at a time, in the planned order, each as soon as its inputs are
 there; devices with one processor do so between them. A tensor leaves when it is made, once for each
@@ -32,7 +32,7 @@ from jflow.plan.trace.spans import OPERATION
 
 @dataclass(frozen=True)
 class SimulatedTransfer:
-    """A tensor on its way between devices: it leaves at `start` and is there at `finish`."""
+    """A transfer of a tensor, which leaves at `start` and arrives at `finish`."""
 
     edge: int
     source: int
@@ -54,7 +54,7 @@ class SentTensors:
 
 @dataclass(frozen=True)
 class Timeline:
-    """When everything happens, in seconds from the start of the step.
+    """Start and end times of all operations and transfers, in seconds from the start of the step.
 
     Attributes:
       start, finish: of each operation.
@@ -69,12 +69,12 @@ class Timeline:
 
     @property
     def makespan(self) -> float:
-        """When the last operation is done."""
+        """The finish time of the last operation."""
         return max(self.finish, default=0.0)
 
     @cached_property
     def transfers(self) -> tuple[SimulatedTransfer, ...]:
-        """What is sent, in the order in which it is requested."""
+        """The transfers, in the order in which they are requested."""
         sent = self.sent
         columns = (sent.edge, sent.source, sent.target, sent.start, sent.finish)
         return tuple(map(SimulatedTransfer, *(column.tolist() for column in columns)))
@@ -91,12 +91,12 @@ def simulate(problem: Problem, schedule: Schedule) -> Timeline:
 
 
 def makespan(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
+    """Returns the seconds of a valid schedule; equals `simulate(problem, schedule).makespan`."""
     return max(_Simulation(problem, schedule).finish, default=0.0)
 
 
 class _Simulation:
-    """A run of a schedule; operations are positions in its order.
+    """A simulated run of a schedule; operations are positions in its order.
 
     Attributes:
       start, finish: of each operation.
@@ -123,9 +123,9 @@ class _Simulation:
         """
         sends, start, finish = self.sends, self.start, self.finish
         devices, processors = self.devices, np.array(costs.processor_of, np.int64)[self.devices]
-        heads, following = _chained(processors, costs.n_processors)
+        heads, following = _chain(processors, costs.n_processors)
         device_of, processor_of = devices.tolist(), processors.tolist()
-        first, rows = sends.first.tolist(), _rows(sends, costs.port_share)
+        first, rows = sends.first.tolist(), _transfer_rows(sends, costs.port_share)
         missing = np.bincount(sends.waiting, minlength=len(start)).tolist()
         ready, free = [0.0] * len(start), [0.0] * len(heads)
         has_ports, is_buffered = costs.network != UNLIMITED, costs.network == BUFFERED
@@ -191,15 +191,15 @@ class _Simulation:
         )
 
 
-def _rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
-    """Of each transfer: target, what waits, seconds, seconds at the ports, and latency."""
+def _transfer_rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
+    """Returns target, first waiter, seconds, port seconds and latency of each transfer."""
     busy = sends.seconds * port_share
     columns = (sends.target, sends.waiting, sends.seconds, busy, sends.latency)
     return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
-    """The first operation of each processor and the one after each operation; -1 for none."""
+def _chain(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
+    """Returns each processor's first operation and each operation's next one; -1 for none."""
     by_processor = np.argsort(processors, kind="stable")
     following = np.full(len(processors), -1)
     ends = np.diff(processors[by_processor]) != 0
@@ -210,7 +210,7 @@ def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[i
 
 
 def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> Trace:
-    """The trace of a simulated step, a span for each operation.
+    """Returns the trace of a simulated step, with a span for each operation.
 
     Args:
       problem: what was simulated.
@@ -247,6 +247,6 @@ def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> 
 
 
 def _name(operation: Hashable) -> str:
-    """The name of an operation, or its text if it has none."""
+    """Returns the name of an operation, or its text if it has none."""
     name = getattr(operation, "name", None)
     return name if isinstance(name, str) else str(operation)

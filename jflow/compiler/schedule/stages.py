@@ -1,4 +1,4 @@
-"""What the runtime makes of a schedule: stages, which begin when all of their inputs are there.
+"""Simulates a schedule as the runtime runs it: in stages that wait for all of their inputs.
 
 The simulator (`simulate.py`) starts an operation as soon as its own inputs are there, and sends
 a tensor as soon as it is made. The runtime cuts a step into stages
@@ -35,13 +35,13 @@ def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
 
 
 def is_makespan(costs: Costs) -> bool:
-    """Whether `predicted_seconds` is the makespan of the operations for every schedule."""
+    """Whether `predicted_seconds` equals the makespan of the operations for every schedule."""
     has_messages = costs.overhead is not None or costs.processor_share is not None
     return not (costs.in_stages or has_messages or (costs.tasks and costs.task_seconds))
 
 
 def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as its costs say: by operations or in stages.
+    """Predicts the seconds of a valid schedule, by operations or in stages as its costs say.
 
     With what messages take of processors, and what further tasks add; without
     `Costs.step_seconds`.
@@ -54,7 +54,7 @@ def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
 
 
 def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
-    """For each operation the largest number of crossings between devices on a path to it."""
+    """Returns for each operation the most device crossings on a path to it."""
     graph = problem.graph
     depths = [0] * len(graph)
     for i in graph.order:
@@ -64,7 +64,7 @@ def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
 
 
 def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """The problem whose operations are the stages of a schedule, and the schedule of these.
+    """Returns the problem with stages as operations, and the schedule of the stages.
 
     Its simulated makespan is that of the schedule as the runtime runs it, for graphs without
     operations that wait for other steps.
@@ -101,7 +101,7 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
 
 @dataclass
 class StageMessage:
-    """A message of one stage to another device.
+    """A message from one stage to another device.
 
     Attributes:
       source: the stage that makes it.
@@ -117,7 +117,7 @@ class StageMessage:
 def messages_of(
     edges: Iterable[Dependency], devices: Sequence[int], stage: Sequence[int]
 ) -> list[StageMessage]:
-    """The messages between stages: tensors, and what travels together (`Dependency.bundle`).
+    """Returns the messages between stages: single tensors, and bundles (`Dependency.bundle`).
 
     Args:
       edges: the tensors between operations.
@@ -146,7 +146,7 @@ def messages_of(
 
 
 def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
-    """For each operation 1 if it comes after what its stage sends, else 0."""
+    """Returns the phase of each operation: 1 if it runs after its stage's sends, else 0."""
     graph = problem.graph
     awaited = [False] * len(graph)
     for i in reversed(graph.order):
@@ -167,7 +167,7 @@ def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) ->
 
 
 class StageTimes:
-    """The times of steps in stages, for many placements of one problem, without a timeline.
+    """Computes step times in stages for many placements of one problem, without timelines.
 
     A device runs its stages in the order of their numbers, and every stage has a larger number than
     those that send to it, so one pass over the stages is enough. Waiting for ports is left out: of
@@ -185,7 +185,7 @@ class StageTimes:
         self._ends = ends_of(costs)
 
     def seconds(self, devices: Sequence[int]) -> float:
-        """Seconds of the step with operations on these devices, without `Costs.step_seconds`."""
+        """Returns the seconds of a step with this placement, without `Costs.step_seconds`."""
         problem = self._problem
         depth = depths_of(problem, devices)
         phase = phases_of(problem, devices, depth)
@@ -202,7 +202,7 @@ class StageTimes:
     def _messages(
         self, devices: Sequence[int], stage: Sequence[int], keys: Sequence[tuple[int, int, int]]
     ) -> tuple[list[list[int]], list[list[tuple[int, int, float]]]]:
-        """For each stage the messages that it sends, and those that it receives.
+        """Returns the messages that each stage sends, and those that it receives.
 
         Messages are numbers, where they are sent; where received also the source and the bytes.
         """

@@ -1,4 +1,4 @@
-"""Chrome's trace format: the JSON that Perfetto and chrome://tracing open.
+"""Exports traces in Chrome's trace format, JSON that Perfetto and chrome://tracing open.
 
 Each device is a process (`pid`). Spans of one kind are a track of it (`tid`), and so are the
 transfers that it sends and those that it receives; what overlaps gets further tracks, because a
@@ -27,7 +27,7 @@ in seconds."""
 
 
 class _Slice(NamedTuple):
-    """A rectangle in the viewer."""
+    """One complete event: a rectangle in the viewer."""
 
     device: str
     category: str
@@ -38,7 +38,7 @@ class _Slice(NamedTuple):
 
 
 class _Track(NamedTuple):
-    """A track, as the format names it."""
+    """Process and thread ids of a track, in the terms of the format."""
 
     pid: int
     tid: int
@@ -50,7 +50,7 @@ def chrome_json(
     transfers: Sequence[Transfer],
     about: Mapping[str, Detail],
 ) -> str:
-    """A trace as JSON; see the head of this file.
+    """Converts a trace to Chrome's JSON; see the head of this file.
 
     Args:
       devices: all devices that spans and transfers name, from top to bottom.
@@ -60,7 +60,7 @@ def chrome_json(
     slices = [_Slice(s.device, s.kind, s.name, s.start, s.finish, s.details) for s in spans]
     sent = [_side(one, one.source, "send") for one in transfers]
     received = [_side(one, one.target, "receive") for one in transfers]
-    events, places = _placed(devices, [*slices, *sent, *received])
+    events, places = _track_events(devices, [*slices, *sent, *received])
     starts = places[len(slices) : len(slices) + len(sent)]
     for number, one in enumerate(transfers):
         source, target = starts[number], places[len(slices) + len(sent) + number]
@@ -79,10 +79,10 @@ def _side(one: Transfer, device: str, category: str) -> _Slice:
     return _Slice(device, category, one.name, one.start, one.finish, details)
 
 
-def _placed(
+def _track_events(
     devices: Sequence[str], slices: Sequence[_Slice]
 ) -> tuple[list[dict[str, Any]], list[_Track]]:
-    """The events of slices with the names of their processes and tracks, and where each is."""
+    """Returns the events of slices and of their tracks' names, and the track of each slice."""
     events: list[dict[str, Any]] = []
     places = [_Track(0, 0)] * len(slices)
     groups: dict[tuple[str, str], list[int]] = {}
@@ -106,7 +106,7 @@ def _placed(
 
 
 def _tracks(slices: Sequence[_Slice]) -> list[int]:
-    """For each slice a track on which it overlaps no other one; as few tracks as possible."""
+    """Assigns slices to as few tracks as possible, so that none overlaps another on its track."""
     tracks = [0] * len(slices)
     busy: list[tuple[float, int]] = []  # until when, which track
     free: list[int] = []
@@ -157,5 +157,5 @@ def _flow(phase: str, number: int, one: Transfer, place: _Track, time: float) ->
 
 
 def _microseconds(seconds: float) -> float:
-    """The format's unit, to the nanosecond."""
+    """Converts seconds to microseconds, rounded to the nanosecond."""
     return round(seconds * 1e6, 3)

@@ -1,4 +1,4 @@
-"""`measured`: the trace of a real step, from what its tasks noted and what their plans are called.
+"""`measured`: builds the trace of a real step from its task records and the names in its plans.
 
 A transfer between tasks begins when its value is ready to leave and ends when the copy to the
 target's device would have ended had it begun on arrival: the time for which the receiver was busy
@@ -19,7 +19,7 @@ from jflow.plan.trace.trace import Trace
 
 
 class Label(NamedTuple):
-    """What an instruction is called.
+    """The name of an instruction in traces, with its operations and target.
 
     Attributes:
       name: of the operation that it is called by.
@@ -33,7 +33,7 @@ class Label(NamedTuple):
 
 
 class EdgeNames(NamedTuple):
-    """What an edge between two plans is called, and the names of their devices."""
+    """The name of an edge between two plans, and the names of their devices."""
 
     name: str
     source: str
@@ -42,7 +42,7 @@ class EdgeNames(NamedTuple):
 
 @dataclass(frozen=True)
 class StepNames:
-    """What the instructions and edges of a step are called.
+    """Names of the instructions and edges of a step.
 
     Attributes:
       labels: for each device those of its instructions, in the order of its plan.
@@ -55,7 +55,7 @@ class StepNames:
     lines: Mapping[str, str] = field(default_factory=dict)
 
     def op_text(self, op: str) -> str:
-        """An operation with the user's line that made it, for messages."""
+        """Formats an operation with the user's line that made it, for messages."""
         line = self.lines.get(op)
         return f"{op!r} (made at {line})" if line else repr(op)
 
@@ -64,7 +64,7 @@ NO_NAMES = StepNames({}, {})
 
 
 def measured(records: Iterable[TaskRecord], names: StepNames, start: float, finish: float) -> Trace:
-    """The trace of a real step.
+    """Merges the records of all tasks into the trace of a step.
 
     Args:
       records: what its tasks noted, by the clock of the client.
@@ -126,5 +126,5 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key by which "task:10" comes after "task:9"."""
+    """Returns a sort key by which "task:10" comes after "task:9"."""
     return [(int(x), "") if x.isdigit() else (0, x) for x in re.split(r"(\d+)", name)]

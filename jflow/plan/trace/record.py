@@ -1,4 +1,4 @@
-"""`TaskRecord`: the record of one task of a traced step; `Recorder`: what writes it.
+"""`TaskRecord`: times that one task recorded of a traced step; `Recorder` records them.
 
 A record has numbers only: a device is a position in its list, an instruction one in the plan of
 the device. What they are called the client knows (`jflow.plan.trace.measured`).
@@ -26,7 +26,7 @@ _COLUMNS = {"spans": 6, "sent": 2, "received": 5}
 
 
 class TaskRecord(Record, frozen=True):
-    """What one task noted of a traced step. All times are in seconds, by one clock.
+    """Times that one task recorded of a traced step, in seconds by one clock.
 
     Attributes:
       task: the task.
@@ -69,11 +69,11 @@ class TaskRecord(Record, frozen=True):
                 raise InvalidArgumentError(f"expected positions below {limit}, got {numbers}")
 
     def rows(self, name: str) -> Rows:
-        """One of `spans`, `sent` and `received` as an array."""
+        """Returns `spans`, `sent` or `received` as an array."""
         return np.frombuffer(getattr(self, name), "<f8").reshape(-1, _COLUMNS[name])
 
     def shifted(self, offset: float, error: float) -> TaskRecord:
-        """The record by another clock.
+        """Returns the record with its times shifted to another clock.
 
         Args:
           offset: what to add to its times, in seconds.
@@ -101,7 +101,7 @@ class TaskRecord(Record, frozen=True):
 
 
 class Recorder:
-    """Notes what the plans of one task do in one step; threads may use it at the same time.
+    """Records what the plans of one task do in one step; thread-safe.
 
     Args:
       task: name of the task.
@@ -120,27 +120,27 @@ class Recorder:
         self._arrivals: dict[int, float] = {}
 
     def of_plan(self, device: str, instructions: Sequence[object]) -> PlanRecorder:
-        """What notes the instructions of one plan."""
+        """Returns a recorder for the instructions of one plan."""
         self._devices.append(device)
         return PlanRecorder(self, len(self._devices) - 1, instructions)
 
     def arrived(self, edge: int) -> None:
-        """Notes that the value of an edge has come from another task."""
+        """Records that the value of an edge has arrived from another task."""
         self._arrivals[edge] = self.now()
 
     def arrival(self, edge: int) -> float:
-        """When a value came; the start of the step here if it came before."""
+        """Returns when the value of an edge arrived; the start of the step if it came earlier."""
         return self._arrivals.get(edge, self._start)
 
     def record(self) -> TaskRecord:
-        """All that was noted."""
-        ended = self.now()
+        """Returns the record of everything so far."""
+        end_time = self.now()
         tables = {"spans": self.spans, "sent": self.sent, "received": self.received}
         return TaskRecord(
             task=self._task,
             devices=tuple(self._devices),
             begun=self._start,
-            ended=ended,
+            ended=end_time,
             error=0.0,
             n_dropped=sum(max(len(rows) - MAX_ROWS, 0) for rows in tables.values()),
             **{name: np.array(rows[:MAX_ROWS], "<f8").tobytes() for name, rows in tables.items()},
@@ -148,7 +148,7 @@ class Recorder:
 
 
 class PlanRecorder:
-    """Notes what one plan does in one step.
+    """Records what one plan does in one step.
 
     Args:
       recorder: that of its task.
@@ -168,7 +168,7 @@ class PlanRecorder:
     def span(
         self, kind: str, instruction: object, start: float, dispatched: float | None = None
     ) -> None:
-        """Notes a span that ends now.
+        """Records a span that ends now.
 
         Args:
           kind: one of `KINDS`.
@@ -183,17 +183,17 @@ class PlanRecorder:
         self._recorder.spans.append(row)
 
     def sent(self, edge: int) -> None:
-        """Notes that the value of an edge is ready to leave."""
+        """Records that the value of an edge is ready to be sent."""
         self._recorder.sent.append((edge, self.now()))
 
     def received(self, edge: int, n_bytes: int, start: float) -> None:
-        """Notes that the value of an edge is on the device; its copy to it began at `start`."""
+        """Records that a received value is on the device; its copy to it began at `start`."""
         arrived = self._recorder.arrival(edge)
         self._recorder.received.append((edge, n_bytes, arrived, start, self.now()))
 
 
 class Exchange(NamedTuple):
-    """When a request and its answer were where, in seconds.
+    """Send and receive times of a request and its reply, in seconds.
 
     Attributes:
       sent, answered: by the clock of the caller.
@@ -209,7 +209,7 @@ class Exchange(NamedTuple):
 
 
 def offset_of(exchange: Exchange) -> tuple[float, float]:
-    """What to add to times of the callee to get those of the caller, and how wrong it may be.
+    """Returns the offset from the callee's clock to the caller's, and its maximal error.
 
     A request comes after it was sent, and an answer leaves before it comes. So the offset lies in
     an interval, whose middle is the estimate and half of whose length, which is half of the round

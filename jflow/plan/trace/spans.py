@@ -1,4 +1,4 @@
-"""`Span` and `Transfer`: what a trace consists of."""
+"""`Span` and `Transfer`: the elements of a trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ of the host, or a wait for a value, a resource or the client."""
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time on one device, or on the host of its task.
+    """An interval of work on one device, or on the host of its task.
 
     Attributes:
       name: of the operation, or the one that its segment is called by.
@@ -46,13 +46,13 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration."""
         return self.finish - self.start
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A tensor, or a signal without bytes, on its way between two devices.
+    """A transfer of a tensor, or of a signal without bytes, between two devices.
 
     Attributes:
       name: of the tensor, or of what made it.
@@ -77,7 +77,7 @@ class Transfer:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration."""
         return self.finish - self.start
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a step in the form of TensorFlow's `StepStats`, and its `Timeline`."""
+"""Statistics of a step in the form of TensorFlow's `StepStats`, and `Timeline` to export them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.plan.trace.trace import Trace
 
 @dataclass(frozen=True)
 class NodeExecStats:
-    """When something ran.
+    """Start and end times of one execution of a program or call.
 
     Attributes:
       node_name: of the operation that its segment or call is named by.
@@ -33,7 +33,7 @@ class NodeExecStats:
 
 @dataclass(frozen=True)
 class DeviceStepStats:
-    """What ran on a device, and what it sent and received.
+    """The executions and transfers on one device.
 
     Attributes:
       device: its name.
@@ -70,7 +70,7 @@ class StepStats:
 
 
 class HasTrace(Protocol):
-    """What has a trace: `StepStats`, `RunMetadata`."""
+    """Anything with a trace: `StepStats`, `RunMetadata`."""
 
     @property
     def trace(self) -> Trace:
@@ -90,7 +90,7 @@ class ChromeTimeline:
     def generate_chrome_trace_format(
         self, show_dataflow: bool = True, show_memory: bool = False
     ) -> str:
-        """The JSON that https://ui.perfetto.dev and chrome://tracing open.
+        """Returns the JSON that https://ui.perfetto.dev and chrome://tracing open.
 
         Args:
           show_dataflow: whether to show transfers, and arrows between their ends.

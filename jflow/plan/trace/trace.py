@@ -1,4 +1,4 @@
-"""`Trace`: what happened in one step, on all of its devices.
+"""`Trace`: the spans and transfers of one step, on all of its devices.
 
 A measured trace and a simulated one have this one form, so that both open in one viewer.
 """
@@ -14,7 +14,7 @@ from jflow.plan.trace.spans import Detail, Span, Transfer
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened in one step.
+    """The spans and transfers of one step.
 
     Attributes:
       title: what a viewer calls it, such as "simulated" or "measured".
@@ -30,7 +30,7 @@ class Trace:
 
     @property
     def seconds(self) -> float:
-        """When the last span or transfer finishes; 0.0 if there is none."""
+        """The finish time of the last span or transfer; 0.0 if there is none."""
         ends = [*(span.finish for span in self.spans), *(one.finish for one in self.transfers)]
         return max(ends, default=0.0)
 
@@ -47,16 +47,16 @@ class Trace:
         )
 
     def to_chrome(self) -> str:
-        """The trace as JSON that https://ui.perfetto.dev and chrome://tracing open.
+        """Returns the trace as JSON that https://ui.perfetto.dev and chrome://tracing open.
 
         Each device is a process; transfers are arrows between them. See `jflow.plan.trace.chrome`.
         """
-        about = {"title": self.title, **self.details}
-        return chrome_json(self.devices, self.spans, self.transfers, about)
+        metadata = {"title": self.title, **self.details}
+        return chrome_json(self.devices, self.spans, self.transfers, metadata)
 
 
 def merged(*traces: Trace) -> Trace:
-    """Several traces in one, one above the other; all of them start at 0.
+    """Combines several traces into one, shown one above the other; all of them start at 0.
 
     The names of its devices begin with the title of each, and its number if titles repeat.
     """

@@ -1,4 +1,4 @@
-"""The program of the validator process: it answers one program after another until its end."""
+"""Main loop of the validator process: validates one program after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGE = 1 << 30
 
 
 def main() -> None:
-    """Runs the validator in a new Python.
+    """Runs the validator in a new Python process.
 
     Its arguments are the number of its socket, the seconds that a program may take, and the bytes
     that it may allocate for one.
@@ -53,7 +53,7 @@ def become(number: int, seconds: int, n_bytes: int) -> NoReturn:
 
 
 def run(number: int, seconds: int, n_bytes: int) -> NoReturn:
-    """Answers programs until the other end of a socket is closed; arguments as of `main`."""
+    """Validates programs until the peer closes the socket; arguments as of `main`."""
     _limit(n_bytes)
     with socket.socket(fileno=number) as through:
         send(through, ValidatorMessage(MessageKind.READY, b""))
@@ -65,10 +65,10 @@ def run(number: int, seconds: int, n_bytes: int) -> NoReturn:
                 break
             # The default action of this signal ends the process, also within MLIR.
             signal.alarm(seconds)
-            answer = _answer(message.data)
+            reply = _answer(message.data)
             signal.alarm(0)
             is_last = _is_large()
-            send(through, answer._replace(flags=answer.flags | LAST) if is_last else answer)
+            send(through, reply._replace(flags=reply.flags | LAST) if is_last else reply)
     os._exit(0)
 
 
@@ -82,7 +82,7 @@ def _answer(data: bytes) -> ValidatorMessage:
 
 
 def _limit(n_bytes: int) -> None:
-    """Limits what this process may do from now on: little but compute."""
+    """Limits the memory of this process; forbids it to write files and core dumps."""
     limits = {
         resource.RLIMIT_AS: _used_bytes(0) + n_bytes,
         resource.RLIMIT_CORE: 0,
@@ -100,6 +100,6 @@ def _is_large() -> bool:
 
 
 def _used_bytes(field: int) -> int:
-    """The virtual memory of this process (0), or what of it is resident (1)."""
+    """Returns the bytes of virtual (`field` 0) or resident (1) memory of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[field]) * resource.getpagesize()

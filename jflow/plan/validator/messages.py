@@ -19,7 +19,7 @@ LAST = 1 << 7
 
 
 class MessageKind(IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     READY = 0
     """The validator takes programs from now on."""
@@ -32,7 +32,7 @@ class MessageKind(IntEnum):
 
 
 class ValidatorMessage(NamedTuple):
-    """A message."""
+    """A message to or from the validator."""
 
     kind: MessageKind
     data: bytes
@@ -40,14 +40,14 @@ class ValidatorMessage(NamedTuple):
 
 
 def valid(program: ValidProgram) -> ValidatorMessage:
-    """Returns the message that has a valid program."""
+    """Returns the message for a valid program."""
     facts = program.facts
     flags = sum(fact << number for number, fact in enumerate(vars(facts).values()))
     return ValidatorMessage(MessageKind.VALID, program.data, flags)
 
 
 def program_of(message: ValidatorMessage) -> ValidProgram:
-    """Returns the program of a message."""
+    """Decodes the valid program from a message."""
     names = ModuleFacts.__dataclass_fields__
     facts = {name: bool(message.flags >> number & 1) for number, name in enumerate(names)}
     return ValidProgram(message.data, ModuleFacts(**facts))

@@ -1,4 +1,4 @@
-"""`ValidatorProcess`: the parent's end of one validator process."""
+"""`ValidatorProcess`: starts a validator process and sends programs to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_ANSWER = 2 * MAX_PROGRAM_BYTES
 
 @dataclass(frozen=True)
 class ValidationLimits:
-    """What validating one program may take.
+    """Limits for the validation of one program.
 
     Attributes:
       seconds: the time.
@@ -49,7 +49,7 @@ class ValidationLimits:
 
 
 class ValidatorProcess:
-    """A validator process. It ends with this process, however that ends.
+    """A validator process, which ends when this process ends.
 
     It has imported JAX and started no backend of it. It is a new Python, because a process that has
     started JAX must not fork, unless `forks`.
@@ -74,17 +74,17 @@ class ValidatorProcess:
         here, there = socket.socketpair()
         self._socket = here
         with there:
-            start = _forked if forks else _started
+            start = _fork if forks else _start_new
             self._process = start(there.fileno(), limits.seconds, limits.n_bytes)
         self.pid = self._process.pid
 
     def fileno(self) -> int:
-        """The file that is readable once the process is ready, or has ended while it is idle."""
+        """Returns the file descriptor that is readable once the process is ready, or ends idle."""
         return self._socket.fileno()
 
     @property
     def how_it_ended(self) -> str:
-        """The signal that ended the process, or its exit code."""
+        """How the process ended: the name of a signal, or its exit code."""
         code = self._process.returncode
         with suppress(ValueError):
             if code is not None and code < 0:
@@ -92,7 +92,7 @@ class ValidatorProcess:
         return f"the exit code {code}"
 
     def await_ready(self) -> None:
-        """Waits until the process has started, or notices that it has ended.
+        """Blocks until the process has started; detects that it has ended.
 
         Raises:
           InternalError: if it could not start.
@@ -112,7 +112,7 @@ class ValidatorProcess:
         self.is_ready = True
 
     def validate(self, name: str, data: bytes) -> ValidProgram:
-        """Validates a program; waits until the process has started.
+        """Validates a program; blocks until the process has started.
 
         Args:
           name: what errors call the program.
@@ -131,7 +131,7 @@ class ValidatorProcess:
         deadline = time.monotonic() + self._limits.seconds + _GRACE_S
         try:
             send(self._socket, ValidatorMessage(MessageKind.PROGRAM, data), deadline)
-            answer = receive(self._socket, _MAX_ANSWER, deadline)
+            reply = receive(self._socket, _MAX_ANSWER, deadline)
         except TimeoutError:
             self.end()
             raise too_slow from None
@@ -143,26 +143,26 @@ class ValidatorProcess:
                 f"{named} is malformed: the process that validates programs ended with "
                 f"{self.how_it_ended} while it parsed it"
             ) from None
-        if answer.flags & LAST:
+        if reply.flags & LAST:
             self._reap()
-        if answer.kind is MessageKind.VALID:
-            return program_of(answer)
-        reason = answer.data.decode(errors="replace")
+        if reply.kind is MessageKind.VALID:
+            return program_of(reply)
+        reason = reply.data.decode(errors="replace")
         raise InvalidArgumentError(f"{named} is refused: {reason}")
 
     def kill(self) -> None:
-        """Kills the process; another thread may wait for it."""
+        """Kills the process; thread-safe."""
         self._process.kill()
 
     def end(self) -> None:
-        """Kills the process, if it has not ended itself, and leaves no zombie."""
+        """Kills the process unless it has ended, and reaps it."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
         self.has_ended = True
 
     def _reap(self) -> None:
-        """Ends the process, which has closed its end of the socket."""
+        """Reaps a process that has closed its end of the socket."""
         # It does so when it ends; then its exit code is there at once.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
@@ -170,14 +170,14 @@ class ValidatorProcess:
 
 
 class _ForkedProcess:
-    """A process that was forked; has the methods of `subprocess.Popen` that are needed."""
+    """A forked process with those methods of `subprocess.Popen` that are needed."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for its end, in seconds. Raises TimeoutExpired if it goes on."""
+        """Waits up to `timeout` seconds for its end. Raises TimeoutExpired if it still runs."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             pid, status = os.waitpid(self.pid, 0 if deadline is None else os.WNOHANG)
@@ -189,13 +189,13 @@ class _ForkedProcess:
                 time.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """Sends SIGKILL, unless it has ended."""
+        """Sends SIGKILL, unless the process has ended."""
         if self.returncode is None:  # until it is waited for, its process id is kept
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _started(*arguments: int) -> subprocess.Popen[bytes]:
-    """A validator in a new Python; the arguments are those of `main`."""
+def _start_new(*arguments: int) -> subprocess.Popen[bytes]:
+    """Starts a validator in a new Python process; the arguments are those of `main`."""
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _MAIN, *map(str, arguments)],
         pass_fds=arguments[:1],
@@ -208,8 +208,8 @@ def _started(*arguments: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _forked(*arguments: int) -> _ForkedProcess:
-    """A validator that is a fork of this process; the arguments are those of `main`."""
+def _fork(*arguments: int) -> _ForkedProcess:
+    """Forks this process into a validator; the arguments are those of `main`."""
     pid = os.fork()
     if not pid:
         become(*arguments)
@@ -217,7 +217,7 @@ def _forked(*arguments: int) -> _ForkedProcess:
 
 
 class ValidationOutcome(NamedTuple):
-    """What became of a program.
+    """The result of validating one program.
 
     Attributes:
       valid: the valid program; None if it was refused.
@@ -231,7 +231,7 @@ class ValidationOutcome(NamedTuple):
 
 
 def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[ValidationOutcome]:
-    """Validates many programs, one after another, for tests with random ones.
+    """Validates many programs in turn and yields the outcomes, for fuzz tests.
 
     A second process is always there, so that one that ends costs no start.
     """
@@ -252,7 +252,7 @@ def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[Va
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the validator: no secrets of jflow, and no threads of libraries."""
+    """Returns the environment of the validator: no secrets of jflow, no library threads."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("JFLOW_")}
     folders = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
     return environment | {

@@ -29,7 +29,7 @@ _LINGER_S = 30.0
 
 @forks.guarded("start", "validate", ignored=("stop", "close"))
 class Validator:
-    """Validates programs in a process of its own; thread-safe.
+    """Validates programs in a separate process; thread-safe.
 
     The process is started with the first server of this process, or with the first program, and
     again if it has ended. It ends some time after the last server. A program that crashes it, or
@@ -62,18 +62,18 @@ class Validator:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None if there is none."""
+        """Process id of the validator; None if there is none."""
         process = self._process
         return None if process is None or process.has_ended else process.pid
 
     def start(self) -> None:
-        """Starts the process in the background; it stays until `stop` is called as often."""
+        """Starts the process in the background; it runs until `stop` has been called as often."""
         with self._lock:
             self._n_users += 1
             self._run()
 
     def fork(self) -> None:
-        """Forks the process from this one, which has imported JAX and started nothing.
+        """Forks the validator from this process, which has imported JAX but started nothing.
 
         A new Python takes a second of a processor for what this one has imported. Call it before
         anything else, once.
@@ -81,13 +81,13 @@ class Validator:
         self._process = ValidatorProcess(self._limits, forks=True)
 
     def stop(self) -> None:
-        """Releases one call of `start`; after the last one, the process ends when it is idle."""
+        """Undoes one call of `start`; after the last one, the process ends when it is idle."""
         with self._lock:
             self._n_users -= 1
             self._notify()
 
     def validate(self, digest: str, data: bytes) -> Future[ValidProgram]:
-        """Validates a program, once as long as it is kept.
+        """Validates a program; the result is cached.
 
         Args:
           digest: its name; equal programs only have equal ones.
@@ -116,7 +116,7 @@ class Validator:
         return future
 
     def close(self) -> None:
-        """Ends the process for good. What waits, fails."""
+        """Ends the process for good; pending calls fail."""
         with self._lock:
             self._is_closed = True
             self._notify()
@@ -147,7 +147,7 @@ class Validator:
     # The thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Starts the thread, or wakes it; with the lock."""
+        """Starts the thread, or wakes it. The lock must be held."""
         if self._thread is None and not self._is_closed:
             self._wake, self._woken = socket.socketpair()
             self._wake.setblocking(False)
@@ -172,7 +172,7 @@ class Validator:
         self._end()
 
     def _ensure_process(self) -> None:
-        """Starts the process, or again if it has ended, if it is needed."""
+        """Starts the process if it is needed and not running."""
         process = self._process
         if process is not None and process.has_ended:
             process = self._process = None
@@ -192,7 +192,7 @@ class Validator:
             return item
 
     def _wait(self) -> None:
-        """Waits for work, or for the end of an idle process."""
+        """Waits for work, or for an idle process to end."""
         poll, process, woken = select.poll(), self._process, self._woken
         assert woken is not None
         poll.register(woken, select.POLLIN)

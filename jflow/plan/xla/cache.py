@@ -20,7 +20,7 @@ _Key = tuple[str, str, tuple[int, ...]]
 
 
 class SharedCache(Generic[K, V]):
-    """A thread-safe LRU cache of values that take long to make.
+    """A thread-safe LRU cache of values that are slow to make.
 
     Threads that request the same value at the same time share one making.
 
@@ -38,7 +38,7 @@ class SharedCache(Generic[K, V]):
         self.n_made = 0
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Returns the value, made by `make()` if it is not cached.
+        """Returns the value; calls `make()` if it is not cached.
 
         Raises what that raises, also in the threads that wait for it; a failure is not cached.
         """
@@ -58,12 +58,12 @@ class SharedCache(Generic[K, V]):
                 continue
 
     def future_of(self, key: K) -> Future[V] | None:
-        """The future of a value that is cached or being made; None if it is neither."""
+        """Returns the future of a value that is cached or being made; None if it is neither."""
         with self._lock:
             return self._values.get(key)
 
     def clear(self) -> None:
-        """Forgets all values, except for those that are being made."""
+        """Removes all values, except for those that are being made."""
         with self._lock:
             for key in [key for key, future in self._values.items() if future.done()]:
                 del self._values[key]
@@ -85,11 +85,11 @@ class SharedCache(Generic[K, V]):
 
 
 class _InterruptedError(Exception):
-    """The thread that made a value was interrupted."""
+    """Raised to waiting threads if the thread that makes their value is interrupted."""
 
 
 class ProgramCache:
-    """A thread-safe LRU cache of executables by the digests of their programs.
+    """A thread-safe LRU cache of executables by program digest.
 
     Each program is compiled once per device.
 
@@ -116,7 +116,7 @@ class ProgramCache:
         donated: tuple[int, ...],
         source: Callable[[], ValidProgram],
     ) -> CompiledProgram:
-        """Returns the executable, compiled from `source()` if it is not cached.
+        """Returns the executable; compiles `source()` if it is not cached.
 
         Raises:
           InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
@@ -128,5 +128,5 @@ class ProgramCache:
     def future_of(
         self, digest: str, device: jax.Device, donated: tuple[int, ...]
     ) -> Future[CompiledProgram] | None:
-        """The future of a program that is compiled or being compiled; None if it is neither."""
+        """Returns the future of a program that is cached or being compiled; None if neither."""
         return self._executables.future_of((digest, str(device), donated))

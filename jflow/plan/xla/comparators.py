@@ -1,4 +1,4 @@
-"""Checks that the comparators of sorts are orders.
+"""Verifies that the comparators of sorts define an order.
 
 `std::sort`, which XLA calls on a CPU, leaves its buffer if its comparator is no strict weak order:
 if values compare less in a circle, or a NaN compares like all others. Whether any function is an
@@ -33,7 +33,7 @@ _LEFT, _RIGHT, _BOTH = 1, 2, 3
 
 @dataclass(frozen=True)
 class _Key:
-    """A function of the values of one side, or of none; equal functions have equal numbers."""
+    """A value as a function of the left or right elements; equal functions have equal numbers."""
 
     number: int
     sides: int
@@ -51,21 +51,21 @@ class _Equal:
 
 @dataclass(frozen=True)
 class _Tied:
-    """Equal keys, and an order of others."""
+    """The condition that one key is equal on both sides and another order holds."""
 
     key: int
 
 
 @dataclass(frozen=True)
 class _Order:
-    """A lexicographic order of several keys."""
+    """A lexicographic order by several keys."""
 
 
 _Meaning = _Key | _Less | _Equal | _Tied | _Order | None
 
 
 def check_comparator(block: Any) -> None:
-    """Refuses a comparator that may be no order.
+    """Rejects a comparator that is not certain to be an order.
 
     Args:
       block: an MLIR block whose arguments are pairs of a left and a right value.
@@ -81,7 +81,7 @@ def check_comparator(block: Any) -> None:
 
 
 def compare_totally(block: Any) -> None:
-    """Makes comparisons of floats in a block those of their total order.
+    """Makes all comparisons of floats in an MLIR block use their total order.
 
     `jax.lax.approx_max_k` compares floats as numbers, which is no order where there are NaNs.
     """
@@ -99,7 +99,7 @@ def _element(value: Any) -> Any:
 
 
 class _Comparator:
-    """What the values of a comparator mean."""
+    """Abstract interpretation of a comparator: the meaning of each of its values."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
@@ -110,7 +110,7 @@ class _Comparator:
         }
 
     def is_order(self) -> bool:
-        """Whether what the block returns is an order."""
+        """Whether the comparator returns a strict order of its arguments."""
         for op in self._block.operations:
             operation = op.operation
             operands = [self._meaning(value) for value in operation.operands]

@@ -39,13 +39,13 @@ def is_bounded(executable: CompiledProgram) -> bool:
 
 
 def result_bytes(executable: CompiledProgram) -> list[int]:
-    """The size of each of its results, in bytes; nothing if they depend on the arguments."""
+    """Returns the bytes of each result; nothing if they depend on the arguments."""
     results = jax.tree.leaves(getattr(executable, "out_info", ()))
     return [math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in results]
 
 
 def is_pure(executable: CompiledProgram) -> bool:
-    """Whether a program gives the same results whenever it is given the same arguments."""
+    """Whether a program is deterministic: equal arguments give equal results."""
     return executable not in _IMPURE
 
 
@@ -96,16 +96,16 @@ def _note(executable: CompiledProgram, valid: ValidProgram, *, is_bounded: bool)
 
 
 def _checked(program: Any) -> CompiledProgram:
-    """Wraps a program of symbolic sizes to check its sizes and native calls for each new size."""
-    known: set[Any] = set()
+    """Wraps a program of symbolic sizes to check sizes and native calls at each new size."""
+    checked_shapes: set[Any] = set()
 
     def call(*args: Any) -> list[jax.Array]:
         shapes = tuple(arg.shape for arg in args)
-        if shapes not in known:
+        if shapes not in checked_shapes:
             refined = internals.refined_program(program.lower(*args))
             with refined.context:
                 check_module(refined, sizes_known=True, is_refined=True)
-            known.add(shapes)
+            checked_shapes.add(shapes)
         results: list[jax.Array] = program(*args)
         return results
 
@@ -113,7 +113,7 @@ def _checked(program: Any) -> CompiledProgram:
 
 
 def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
-    """Returns `fun` under `jax.jit` for one device."""
+    """Returns `fun` jitted for one device."""
     here = jax.sharding.SingleDeviceSharding(device)
     return jax.jit(
         fun,

@@ -1,4 +1,4 @@
-"""Allowlist of the native functions that programs from other processes may call, with arguments.
+"""Allowlist of native functions, with their arguments, for programs from other processes.
 
 A native function reads the sizes of all its buffers from one of them and trusts the others; if
 they disagree, it accesses memory out of bounds and can crash the process. A program that arrives
@@ -177,7 +177,7 @@ _BUFFER = re.compile(r"([TRCIU])(?:\[([a-z,]*)\]|(\(\)))")
 
 
 def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True) -> None:
-    """Refuses calls of native functions that could corrupt this process.
+    """Rejects calls of native functions that could corrupt memory of this process.
 
     Args:
       calls: the native calls of a program.
@@ -209,21 +209,21 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
 
 
 class _MisfitError(Exception):
-    """The mismatch between a call and its signature."""
+    """Raised for a call that does not match its signature."""
 
 
 def is_native(call: CustomCall) -> bool:
-    """Whether a call remains in the program once its sizes are known."""
+    """Whether a call is still in the program once its sizes are known."""
     return call.target not in _REPLACED
 
 
 def is_replaced_by_xla(call: CustomCall) -> bool:
-    """Whether XLA or JAX replaces a call, so that no native function of its name is called."""
+    """Whether XLA or JAX replaces a call, so that it reaches no native function of its name."""
     return call.target in _BY_NAME or call.target in _REPLACED
 
 
 def _function_of(call: CustomCall) -> str | None:
-    """The name of the signature of a call; None if it is none of those."""
+    """Returns the name of the signature for a call; None if its target is unknown."""
     target = call.target
     lapack = _LAPACK.fullmatch(target)
     if lapack is not None:
@@ -288,7 +288,7 @@ def _dtypes(kind: str, dtype: str) -> tuple[str, ...]:
 
 
 def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) -> dict[str, int]:
-    """Returns the sizes that follow from the options and the sizes of the first operand."""
+    """Returns the sizes that follow from the options and the shape of the first operand."""
     if m is None:
         return {"p": max(n - 1, 0)}
     options, k = call.attributes, min(m, n)
@@ -324,7 +324,7 @@ def _check_relations(
 
 
 def _check_reflectors(call: CustomCall, *, q: int, j: int, h: int, m: int, n: int) -> None:
-    """Checks a product of a matrix with reflectors, which are columns of another one."""
+    """Checks the shapes of a product of a matrix with Householder reflectors."""
     left, transpose = (call.attributes.get(name) for name in ("left", "transpose"))
     if not (isinstance(left, bool) and isinstance(transpose, bool)):
         raise _MisfitError("expected true or false as the options 'left' and 'transpose'")
@@ -345,7 +345,7 @@ def _check_options(call: CustomCall, function: str | None) -> None:
 
 
 def _check_top_k(call: CustomCall) -> None:
-    """Checks an approximate top k, which XLA replaces by sorting and trusts the sizes of."""
+    """Checks the sizes of an approximate top k, which XLA replaces by a sort without checks."""
     half = len(call.operands) // 2
     arrays, initial, results = call.operands[:half], call.operands[half:], call.results
     at, k = call.attributes.get("reduction_dim"), call.attributes.get("top_k")

@@ -64,5 +64,5 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
                 module = internals.parsed_program(program.mlir_module_serialized)
                 check_module(module, sizes_known=False)
         # Which checks are left out is a note for readers, and the same for all programs.
-        bare = replace(program, disabled_safety_checks=())
-        return np.frombuffer(bare.serialize(), np.uint8)
+        unchecked_program = replace(program, disabled_safety_checks=())
+        return np.frombuffer(unchecked_program.serialize(), np.uint8)

@@ -1,4 +1,4 @@
-"""The only file that uses non-public names of JAX, each with its reason.
+"""The only file that uses non-public names of JAX; each says why.
 
 `tests/plan/xla/test_internals.py` checks each of them against the installed version of JAX.
 """
@@ -49,7 +49,7 @@ def has_started() -> bool:
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
-    """Returns a block in which lowering on this thread writes no source locations into programs.
+    """Returns a context manager in which this thread lowers programs without source locations.
 
     `jax.config.update("jax_traceback_in_locations_limit", 0)` is the public form, but changes the
     setting for the whole process, user code included.
@@ -74,7 +74,7 @@ def mesh_size(mesh: Any) -> int:
 
 
 def program_context() -> Any:
-    """Returns an MLIR context, as a block, that knows what programs consist of and nothing else.
+    """Returns an MLIR context with only the dialects that programs use.
 
     JAX's own, which knows all dialects, takes ten times as long.
     """
@@ -86,7 +86,7 @@ def program_context() -> Any:
 
 
 def parsed_program(data: bytes) -> Any:
-    """Returns a StableHLO module of the bytes in a `jax.export.Exported`, in the current context.
+    """Parses the bytes in a `jax.export.Exported` as a StableHLO module, in the current context.
 
     MLIR crashes the process on some malformed bytes.
     """
@@ -94,7 +94,7 @@ def parsed_program(data: bytes) -> Any:
 
 
 def serialized_program(module: Any) -> bytes:
-    """Returns the bytes of a StableHLO module, for this version of JAX only.
+    """Serializes a StableHLO module, for this version of JAX only.
 
     The module and the bytes lose their source locations.
     """
@@ -140,7 +140,7 @@ def is_tracing() -> bool:
 
 
 def current_trace() -> Any:
-    """What identifies the innermost trace or transformation on this thread."""
+    """Returns the identity of the innermost trace or transformation on this thread."""
     return core.trace_ctx.trace
 
 
@@ -209,7 +209,7 @@ _FLAT_TREE: Any = (
 
 
 def is_structure(value: Any) -> bool:
-    """Whether a parameter of an equation is a structure of arguments or results, without values.
+    """Whether a parameter of an equation is only the structure of its arguments or results.
 
     Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
     """
@@ -217,7 +217,7 @@ def is_structure(value: Any) -> bool:
 
 
 def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
-    """Returns the number of constants of a `scan`, and that of carried values."""
+    """Returns the numbers of constants and of carried values of a `scan`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = params["ft_in"].unpack()
@@ -225,7 +225,7 @@ def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
-    """Returns the parameters of a `scan` that takes `n` more constants before the others.
+    """Returns the parameters of a `scan` with `n` more constants before the others.
 
     JAX 0.10 stores their number; JAX 0.12 stores the structure of all arguments as a tree.
     """
@@ -250,7 +250,7 @@ def n_hidden() -> int:
 
 
 def is_of_own_array(effect: Any) -> bool:
-    """Whether an effect means that a function uses a mutable array only internally.
+    """Whether an effect says that a function uses a mutable array only internally.
 
     JAX 0.10 has this effect; a function that has no other effect is pure.
     """

@@ -1,4 +1,4 @@
-"""Jaxpr transformations: inlining, closing a list of equations, rewriting, resizing, 64 bits."""
+"""Jaxpr transformations: inlining, closing, rewriting, resizing, 64-bit types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
 
 
 def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
-    """Converts an abstract value to a `jax.ShapeDtypeStruct`, which JAX's entry points take."""
+    """Converts an abstract value to a `jax.ShapeDtypeStruct`, as JAX's entry points take."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
@@ -28,7 +28,7 @@ def close(
     eqns: Sequence[jex.JaxprEqn],
     consts: Mapping[jex.Var, Any] | None = None,
 ) -> jex.ClosedJaxpr:
-    """Makes a closed jaxpr of equations; `consts` are values of constant variables."""
+    """Builds a closed jaxpr from equations; `consts` are values of constant variables."""
     consts = consts or {}
     names = tuple(f"arg{i}" for i in range(len(invars)))
     results = tuple(f"result{i}" for i in range(len(outvars)))
@@ -51,19 +51,19 @@ def inline(
     Returns:
       The output atoms.
     """
-    known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
+    atom_by_var: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
+    atom_by_var.update(zip(jaxpr.invars, args, strict=True))
 
     def atom(x: Atom) -> Atom:
-        return x if isinstance(x, jex.Literal) else known[x]
+        return x if isinstance(x, jex.Literal) else atom_by_var[x]
 
     for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
+        atom_by_var.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
     return [atom(x) for x in jaxpr.outvars]
 
 
 def open_calls(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Returns the program with the equations of functions under `jax.jit` in place of their calls.
+    """Returns the program with calls of `jax.jit` functions replaced by their equations.
 
     Since JAX 0.12 there are calls also of functions that are to be inlined.
     """
@@ -86,7 +86,7 @@ def open_calls(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 
 class Rewriting:
-    """Rebuilds equations and their nested jaxprs; each nested jaxpr is rebuilt once.
+    """Base class of rewrites of equations and nested jaxprs; rebuilds each nested jaxpr once.
 
     Args:
       change: called with each equation, whose nested jaxprs are rebuilt; returns the new equation.
@@ -97,7 +97,7 @@ class Rewriting:
         self._done: dict[int, tuple[Any, Any]] = {}
 
     def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
-        """Returns the jaxpr with every equation changed."""
+        """Returns the jaxpr with every equation rewritten."""
         if id(jaxpr) not in self._done:
             # The original is kept alive, so that its id is not reused.
             self._done[id(jaxpr)] = (jaxpr, self._rebuilt(jaxpr))
@@ -108,7 +108,7 @@ class Rewriting:
         return rebuilt
 
     def eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-        """Returns the equation with itself and every nested equation changed."""
+        """Returns the equation with itself and every nested equation rewritten."""
         params = {key: self._param(value) for key, value in eqn.params.items()}
         return self._change(eqn.replace(params=params))
 
@@ -125,7 +125,7 @@ class Rewriting:
 
 
 class Resizing(Rewriting):
-    """Rebuilds jaxprs with changed dimension sizes, in types of variables and in parameters.
+    """Replaces dimension sizes in jaxprs, in variable types and in parameters.
 
     Args:
       change: called with each size; returns the new size.
@@ -137,7 +137,7 @@ class Resizing(Rewriting):
         self._vars: dict[jex.Var, jex.Var] = {}
 
     def closed(self, jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-        """Returns the program with every size changed."""
+        """Returns the program with every size replaced."""
         return jex.ClosedJaxpr(self.jaxpr(jaxpr.jaxpr), jaxpr.consts)
 
     def _rebuilt(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
@@ -178,7 +178,7 @@ _DOUBLE = np.dtype("float64")
 
 
 def needs_64_bits(jaxpr: jex.Jaxpr) -> bool:
-    """Whether a program has types of 64 bits that the setting of this thread does not allow."""
+    """Whether a program has 64-bit types while this thread disables them."""
     return is_switched_off(_DOUBLE) and _is_wide(jaxpr, set())
 
 
@@ -198,11 +198,11 @@ def _is_wide(jaxpr: jex.Jaxpr, seen: set[int]) -> bool:
 
 
 def have_64_bits(avals: Iterable[Any]) -> bool:
-    """Whether some abstract values have types that the setting of this thread does not allow."""
+    """Whether some abstract values have 64-bit types while this thread disables them."""
     return any(is_switched_off(getattr(aval, "dtype", None)) for aval in avals)
 
 
 def allow_64_bits(is_needed: bool) -> AbstractContextManager[Any]:
-    """Returns a block in which this thread allows 64 bits, or one that changes nothing."""
+    """Returns a context manager that enables 64-bit types on this thread if needed."""
     block: AbstractContextManager[Any] = jax.enable_x64(True) if is_needed else nullcontext()
     return block

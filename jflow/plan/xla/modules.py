@@ -1,4 +1,4 @@
-"""Checks of StableHLO modules in jflow's own terms, before anything native compiles them.
+"""Checks StableHLO modules before native code compiles them.
 
 XLA trusts what it compiles: sizes whose product overflows abort the process, deep nesting and
 recursion overflow its stack, and `std::sort` leaves its buffer if a comparator is no order.
@@ -39,7 +39,7 @@ _REDUCES = "stablehlo.dynamic_reduce_window"
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """What a check found out about a module.
+    """Facts that the check of a module found.
 
     Attributes:
       has_loops: whether it has loops.
@@ -53,7 +53,7 @@ class ModuleFacts:
 
 
 def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) -> ModuleFacts:
-    """Refuses a module that could crash, or occupy for ever, a process that compiles and runs it.
+    """Rejects a module that could crash or hang a process that compiles and runs it.
 
     Its native calls keep only the attributes that were checked.
 
@@ -76,7 +76,7 @@ def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) ->
 
 @dataclass
 class _Function:
-    """A function of a module.
+    """A function of the module, as the check sees it.
 
     Attributes:
       operation: its operation.
@@ -92,7 +92,7 @@ class _Function:
 
 
 class _Check:
-    """The check of one module.
+    """The check of one module, function by function.
 
     Attributes:
       used: the names of its operations.
@@ -255,7 +255,7 @@ class _Check:
                 )
 
     def _check_comparator(self, symbol: Any) -> None:
-        """Checks the comparator of an approximate top k, which XLA replaces by sorting."""
+        """Checks the comparator of an approximate top k, which XLA replaces by a sort."""
         comparator = self._functions.get(MLIR.FlatSymbolRefAttr(symbol).value)
         if comparator is None or len(comparator.operation.regions[0].blocks) != 1:
             raise InvalidArgumentError(f"a program has no function {symbol!s:.80}")
@@ -266,7 +266,7 @@ class _Check:
     # Functions --------------------------------------------------------------------------------
 
     def _check_calls(self) -> None:
-        """Refuses recursion, and programs that are too deep or too large without calls."""
+        """Rejects recursion, and programs that are too deep or too large once calls are inlined."""
         whole: dict[str, tuple[int, int]] = {}
         for name in self._functions:
             self._expand(name, whole, [])
@@ -274,7 +274,7 @@ class _Check:
     def _expand(
         self, name: str, whole: dict[str, tuple[int, int]], callers: list[str]
     ) -> tuple[int, int]:
-        """Returns the depth and number of operations of a function with all that it calls."""
+        """Returns the depth and number of operations of a function with its callees inlined."""
         if name in whole:
             return whole[name]
         if name in callers:
@@ -321,7 +321,7 @@ _SPECIAL: dict[str, Any] = {
 
 
 def check_window(operation: Any) -> None:
-    """Refuses windows whose operand is too large once it is padded and dilated."""
+    """Rejects windows whose operand is too large after padding and dilation."""
     attributes = operation.attributes
     kind = operation.operands[0].type
     if not isinstance(kind, MLIR.RankedTensorType) or not kind.has_static_shape:
@@ -342,7 +342,7 @@ def check_window(operation: Any) -> None:
 
 
 def check_name(name: str) -> str:
-    """A name of a program, function or module, which XLA writes into logs as it is."""
+    """Returns a name that XLA may log unescaped. Raises InvalidArgumentError if unprintable."""
     if not name.isprintable():
         raise InvalidArgumentError(f"a program has a name that cannot be printed: {name!r:.80}")
     return name
@@ -353,7 +353,7 @@ def _symbol(operation: Any) -> str:
 
 
 def _integers(value: Any) -> list[int]:
-    """The integers of an attribute that has some."""
+    """Returns the integers of an array attribute."""
     if isinstance(value, MLIR.IntegerAttr):
         return [value.value]
     if isinstance(value, MLIR.DenseI64ArrayAttr):

@@ -1,4 +1,4 @@
-"""Native calls of a StableHLO module: reading them, and emitting them again as they were checked.
+"""Reads the native calls of a StableHLO module, and rewrites them to exactly what was read.
 
 XLA reads the options of a call from one of two attributes, by rules of its own. A call that has
 both must have the same in them; it is emitted with the one that JAX writes.
@@ -22,7 +22,7 @@ _EMITTED = frozenset(
 
 
 def native_call(operation: Any) -> CustomCall:
-    """Reads a `stablehlo.custom_call`.
+    """Parses a `stablehlo.custom_call`.
 
     Raises:
       InvalidArgumentError: if it has two different sets of options, or aliases buffers of
@@ -40,7 +40,7 @@ def native_call(operation: Any) -> CustomCall:
 
 
 def emit_as_checked(operation: Any, call: CustomCall) -> None:
-    """Leaves a native call only the attributes that were read."""
+    """Removes all attributes of a native call that were not read."""
     attributes = _EMITTED | _OF_REPLACED if is_replaced_by_xla(call) else _EMITTED
     for name in [name for name in operation.attributes.keys() if name not in attributes]:  # noqa: SIM118
         del operation.attributes[name]
@@ -62,7 +62,7 @@ def _options(target: str, attributes: Any) -> dict[str, Any]:
 
 
 def _check_aliases(call: CustomCall, operation: Any) -> None:
-    """Checks that buffers which are to share memory have the same type."""
+    """Checks that aliased buffers have the same type."""
     n = len(call.results)
     for one in operation.attributes.get("output_operand_aliases") or ():
         alias = output_operand_alias(one)

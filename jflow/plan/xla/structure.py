@@ -1,4 +1,4 @@
-"""`structure_of`: a key of what a program computes; programs with equal keys are equal.
+"""`structure_of`: a key of what a program computes; equal keys mean equal programs.
 
 Variables count in the order in which they appear, so two programs that were traced at different
 times have one key. Nothing is compared loosely: what is not known here is equal to itself only.
@@ -22,12 +22,12 @@ _RULES = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"})
 
 
 def structure_of(program: jex.ClosedJaxpr) -> Hashable:
-    """A key of a program whose equations carry no source information."""
+    """Returns a key of a program whose equations carry no source information."""
     return _Walk().closed(program)
 
 
 class _Walk:
-    """The keys of one program: of its jaxprs, equations, variables and parameters."""
+    """Computes the keys of one program: of its jaxprs, equations, variables and parameters."""
 
     def __init__(self) -> None:
         self._variables: dict[Any, int] = {}
@@ -37,7 +37,7 @@ class _Walk:
         return self._jaxpr(closed.jaxpr), self._sequence(closed.consts)
 
     def _jaxpr(self, jaxpr: jex.Jaxpr) -> Hashable:
-        """The key of a jaxpr; its number where it appears again, or keys could grow for ever."""
+        """Returns the key of a jaxpr, or just its number if it was seen before."""
         number = self._jaxprs.get(id(jaxpr))
         if number is not None:
             return number
@@ -74,7 +74,7 @@ class _Walk:
         return tuple(map(self._value, values))
 
     def _value(self, value: Any) -> Hashable:
-        """The key of a parameter or constant."""
+        """Returns the key of a parameter or constant."""
         kind = type(value)
         if (make := _KEYS.get(kind)) is not None:
             return kind, make(value)
@@ -92,7 +92,7 @@ class _Walk:
 
 
 class _Same:
-    """An object that is equal to itself only; it is kept, so that its id is not another's."""
+    """Compares an object by identity; keeps it alive, so that its id is not reused."""
 
     __slots__ = ("_value",)
 
@@ -107,7 +107,7 @@ class _Same:
 
 
 def _parts(value: Any) -> Sequence[Any] | None:
-    """What a collection or dataclass consists of; None if it is neither."""
+    """Returns the elements of a collection or fields of a dataclass; None if it is neither."""
     if isinstance(value, tuple | list):
         return value
     if isinstance(value, Mapping):

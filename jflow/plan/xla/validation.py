@@ -1,4 +1,4 @@
-"""Validation of exported programs: parsed, checked, and serialized again.
+"""Validation of exported programs: parsing, checks and serialization.
 
 MLIR crashes the process that parses some malformed bytes, so programs from other processes and
 files are validated in a process of its own (`jflow.plan.validator`). What a process has exported

@@ -1,4 +1,4 @@
-"""The versions of JAX that jflow is tested with, and the warning for others.
+"""The versions of JAX that jflow is tested with, and a warning about newer ones.
 
 jflow takes some names of JAX that are not public (docs/jax_versions.md). They are looked up when
 this room is imported, so that one that is missing is reported then, by its name.
@@ -38,7 +38,7 @@ def _older() -> str:
 
 
 def check(version: str) -> None:
-    """Warns if JAX is newer than the tests, and looks up what is taken from it.
+    """Warns if JAX is newer than tested, and checks that the names used of it exist.
 
     Raises:
       ImportError: if JAX has not all names that jflow takes from it.

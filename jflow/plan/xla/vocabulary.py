@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def names(text: str) -> list[str]:
-    """Returns the words of a text."""
+    """Splits a text into words."""
     return text.split()
 
 

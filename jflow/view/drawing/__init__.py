@@ -1,3 +1,3 @@
-"""Drawing a diagram: a layered layout with a lane for each device, and SVG."""
+"""Draws diagrams: a layered layout with a lane for each device, as SVG."""
 
 from jflow.view.drawing.svg import draw as draw

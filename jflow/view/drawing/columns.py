@@ -1,4 +1,4 @@
-"""Horizontal positions of a layered layout, such that edges are as straight as possible.
+"""Assigns horizontal positions in a layered layout, so that edges are nearly straight.
 
 Sweeps down and up move each row towards the medians of the neighbours of its vertices. The order
 and the distances in a row are constraints, so the best positions are an isotonic regression, which
@@ -63,7 +63,7 @@ def fitted(
     low: float,
     high: float,
 ) -> list[float]:
-    """The positions with the least weighted squared distance from the wanted ones.
+    """Returns the feasible positions with the least weighted squared distance from the wanted ones.
 
     Subtracting the sum of gaps to the left turns the least distances into a monotonic order, for
     which adjacent positions in the wrong order are merged into blocks at their weighted mean.
@@ -117,7 +117,7 @@ class _Row:
             x[vertex] = position
 
     def freedom(self, vertex: int, x: Sequence[float], room: float) -> tuple[float, float]:
-        """The least and the greatest position of a vertex if the others stay."""
+        """Returns the range in which a vertex can move if the others stay."""
         i = self.vertices.index(vertex)
         low = x[self.vertices[i - 1]] + self._gaps[i - 1] if i else self._low
         is_last = i == len(self.vertices) - 1
@@ -152,14 +152,14 @@ def _align(bends: Sequence[int], x: list[float], low: float, high: float) -> Non
 
 
 def _groups(layers: Layers) -> Iterator[list[int]]:
-    """The vertices of each row in each lane."""
+    """Returns the vertices of each row in each lane."""
     for row in layers.rows:
         for _, group in groupby(row, key=lambda vertex: layers.lane[vertex]):
             yield list(group)
 
 
 def _neighbours(layers: Layers, n_boxes: int) -> tuple[_Neighbours, _Neighbours]:
-    """The weighted upper and lower neighbours of each vertex in its lane; bends weigh more."""
+    """Returns each vertex's weighted upper and lower neighbours in its lane; bends weigh more."""
     upper: _Neighbours = {}
     lower: _Neighbours = {}
     for a, b in layers.links:
@@ -171,7 +171,7 @@ def _neighbours(layers: Layers, n_boxes: int) -> tuple[_Neighbours, _Neighbours]
 
 
 def _median(pairs: list[tuple[float, float]]) -> float:
-    """The weighted median of (position, weight) pairs; the middle if there are two."""
+    """Returns the weighted median of (position, weight) pairs; the middle if there are two."""
     pairs.sort()
     half = sum(weight for _, weight in pairs) / 2
     total = 0.0

@@ -1,4 +1,4 @@
-"""Rows of a layered layout, and the order of vertices in them (Sugiyama, Tagawa and Toda, 1981).
+"""Assigns vertices to rows and orders each row (Sugiyama, Tagawa and Toda, 1981).
 
 An edge that skips rows is cut into links between adjacent rows by *bends*, vertices without size,
 so that each row reserves room for the edges that pass through it.
@@ -20,7 +20,7 @@ _SWEEPS = 12
 
 @dataclass(frozen=True)
 class Layers:
-    """A graph in rows.
+    """Vertices of a graph assigned to rows, and ordered in each row.
 
     Vertices keep their numbers; bends are numbered after them.
 
@@ -36,7 +36,7 @@ class Layers:
 
     @property
     def links(self) -> Iterable[Edge]:
-        """(upper, lower) for each link of an edge between adjacent rows."""
+        """The (upper, lower) vertices of each link of an edge between adjacent rows."""
         return (link for chain in self.chains for link in pairwise(chain))
 
 
@@ -70,13 +70,13 @@ def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
 
 
 def _downward(n_vertices: int, edges: Sequence[Edge]) -> list[Edge]:
-    """The edges, some of them reversed so that there is no cycle."""
+    """Returns the edges, with some of them reversed to break cycles."""
     position = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
     return [(a, b) if position[a] < position[b] else (b, a) for a, b in edges]
 
 
 def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
-    """A topological order of the vertices, as if edges that close a cycle were absent."""
+    """Returns a topological order of the vertices that ignores edges which close a cycle."""
     after = _adjacent(n_vertices, edges)
     waiting = [0] * n_vertices
     for _, target in edges:
@@ -107,7 +107,7 @@ def _adjacent(n_vertices: int, edges: Iterable[Edge]) -> list[list[int]]:
 
 
 def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
-    """The row of each vertex: the uppermost one possible; for a source, just above its targets."""
+    """Returns the uppermost possible row of each vertex; a source goes just above its targets."""
     after = _adjacent(n_vertices, downward)
     row_of = [0] * n_vertices
     for vertex in _order(n_vertices, downward):
@@ -159,7 +159,7 @@ def _sort_key(
 
 
 def _positions(row: Row, lane: Sequence[int]) -> dict[int, float]:
-    """The position of each vertex: the number of its lane, plus the fraction left of it."""
+    """Returns each vertex's position: its lane number plus the fraction of its lane left of it."""
     members: dict[int, list[int]] = {}
     for vertex in row:
         members.setdefault(lane[vertex], []).append(vertex)

@@ -1,4 +1,4 @@
-"""A layered layout: boxes in rows by data flow and in lanes by device, and routes between them.
+"""Layered layout: boxes in rows by data flow and lanes by device, and routes between them.
 
 A route changes its column only between rows, where there are no boxes, so no route passes under a
 box.
@@ -24,7 +24,7 @@ _PORT_INSET = 14.0
 
 @dataclass(frozen=True)
 class Rect:
-    """A rectangle by its upper left corner, in pixels."""
+    """A rectangle by its upper left corner and size, in pixels."""
 
     x: float
     y: float
@@ -33,17 +33,17 @@ class Rect:
 
     @property
     def right(self) -> float:
-        """Its right edge."""
+        """The right edge."""
         return self.x + self.width
 
     @property
     def bottom(self) -> float:
-        """Its lower edge."""
+        """The lower edge."""
         return self.y + self.height
 
     @property
     def middle(self) -> float:
-        """The middle from left to right."""
+        """The horizontal center."""
         return self.x + self.width / 2
 
     def overlaps(self, other: Rect) -> bool:
@@ -58,7 +58,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class SizedBox:
-    """A box to lay out: its size in pixels, and its lane from 0 on the left."""
+    """The size of a box to lay out, in pixels, and its lane from 0 on the left."""
 
     width: float
     height: float
@@ -67,7 +67,7 @@ class SizedBox:
 
 @dataclass(frozen=True)
 class Stop:
-    """A vertical piece of a route through a row: its column and its ends, in pixels."""
+    """A vertical piece of a route through a row: its column and ends, in pixels."""
 
     x: float
     enter: float
@@ -127,7 +127,7 @@ def arrange(
 
 
 def _lanes(inner_widths: Sequence[float]) -> list[tuple[float, float]]:
-    """(left, width) of the interior of each lane."""
+    """Returns (left, width) of the interior of each lane."""
     steps = (width + 2 * _LANE_PADDING + _LANE_GAP for width in inner_widths)
     starts = accumulate(steps, initial=_MARGIN + _LANE_PADDING)
     return list(zip(starts, inner_widths, strict=False))
@@ -136,7 +136,7 @@ def _lanes(inner_widths: Sequence[float]) -> list[tuple[float, float]]:
 def _bands(
     layers: Layers, x: Sequence[float], items: Sequence[SizedBox]
 ) -> list[tuple[float, float]]:
-    """(top, bottom) of each row, with larger gaps where routes go far sideways or change lanes."""
+    """Returns (top, bottom) of each row; gaps are larger where routes go far or change lanes."""
     row_of = {vertex: number for number, row in enumerate(layers.rows) for vertex in row}
     reach = [0.0] * len(layers.rows)
     changes: list[set[int]] = [set() for _ in layers.rows]
@@ -182,11 +182,11 @@ def _routes(
 def _ports(
     layers: Layers, x: Sequence[float], boxes: Sequence[Rect], *, upper: bool
 ) -> list[float]:
-    """For each chain, the column where it touches its upper or lower box, apart from the others."""
+    """Returns where each chain touches its upper or lower box, spaced apart from the others."""
     at: dict[int, list[tuple[float, int]]] = {}
     for number, chain in enumerate(layers.chains):
         end, following = (chain[0], chain[1]) if upper else (chain[-1], chain[-2])
-        at.setdefault(end, []).append((_towards(end, following, x, boxes), number))
+        at.setdefault(end, []).append((_end_column(end, following, x, boxes), number))
     ports = [0.0] * len(layers.chains)
     for vertex, ends in at.items():
         low, high = _port_range(boxes[vertex])
@@ -199,8 +199,8 @@ def _ports(
     return ports
 
 
-def _towards(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]) -> float:
-    """The wanted column of the end of a chain; straight if both ends of the link are boxes."""
+def _end_column(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]) -> float:
+    """Returns the preferred column of a chain's end; straight if the link joins two boxes."""
     if following >= len(boxes):
         return x[following]
     (low, high), (least, most) = _port_range(boxes[end]), _port_range(boxes[following])

@@ -1,4 +1,4 @@
-"""Elements of an SVG document and their colours; replaces characters that XML forbids."""
+"""Builders of SVG elements and their colours; characters that XML forbids are replaced."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SHADES = ((PAPER, 0.0), ("#000000", 0.4), (PAPER, 0.45))
 
 
 def device_colour(number: int) -> str:
-    """The colour of a device by its number from 0; eighteen are distinct."""
+    """Returns the colour of a device by its number from 0; eighteen are distinct."""
     towards, part = _SHADES[number // len(_DEVICES) % len(_SHADES)]
     return mixed(_DEVICES[number % len(_DEVICES)], towards, part)
 
 
 def mixed(colour: str, other: str, part: float) -> str:
-    """Interpolates from a colour to another, both "#RRGGBB"; `part` is from 0 to 1."""
+    """Interpolates between two colours "#RRGGBB"; `part` is from 0 to 1."""
     pairs = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * part):02X}" for a, b in pairs)
 
@@ -63,7 +63,7 @@ _STYLE = f"""
 
 
 def document(width: float, height: float, label: str) -> Element:
-    """An empty white picture of `width` by `height` pixels; `label` describes it."""
+    """Returns an empty white picture of `width` by `height` pixels; `label` describes it."""
     size = {"width": number(width), "height": number(height)}
     root = Element(
         "svg",
@@ -132,7 +132,7 @@ def _named(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
-    """The width in pixels, estimated for the widest of the common sans-serif fonts."""
+    """Estimates the width of a text in pixels, for the widest common sans-serif font."""
     width = font_size * sum(_advance(char) for char in text)
     return width * 1.1 if bold else width
 

@@ -1,4 +1,4 @@
-"""Boxes and arrows: outlines, sizes and texts; curves, heads and labels."""
+"""Draws boxes and arrows: outlines, sizes and texts; curves, heads and labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLASSES = {BoxKind.STATE: "variable"}
 
 
 def box_size(box: Box) -> tuple[float, float]:
-    """Width and height in pixels."""
+    """Returns the width and height of a box in pixels."""
     inner = max(text_width(box_label(box), 12, bold=True), text_width(box_detail(box), 10), 60.0)
     return inner + 22, {BoxKind.STATE: 50.0, BoxKind.FEED: 36.0}.get(box.kind, 40.0)
 
@@ -46,7 +46,7 @@ def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
 
 
 def add_outline(parent: Element, shape: BoxKind, bounds: Rect, **look: str) -> None:
-    """Draws an outline alone: a rounded box, a double one, a cylinder or a pill."""
+    """Draws only an outline: a rounded box, a double one, a cylinder or a pill."""
     if shape is BoxKind.STATE:
         _add_cylinder(parent, bounds, **look)
     elif shape is BoxKind.FEED:
@@ -79,14 +79,14 @@ def add_arrow(parent: Element, arrow: Arrow, title: str, route: Route, colour: s
 
 
 def add_line(parent: Element, route: Route, colour: str = "") -> None:
-    """Draws line and head alone, in the style of their group unless a colour is given."""
+    """Draws only line and head, in the style of their group unless a colour is given."""
     look = ({"stroke": colour}, {"fill": colour}) if colour else ({}, {})
     path(parent, line_data(route), kind="line", **look[0])
     path(parent, head_data(route), kind="head", **look[1])
 
 
 def style_of(arrow: Arrow) -> str:
-    """The classes of an arrow's group."""
+    """Returns the CSS classes of an arrow's group."""
     return arrow.flow.value + (" crossing" if arrow.crosses else "")
 
 
@@ -97,7 +97,7 @@ def add_label(parent: Element, label: str, bounds: Rect) -> None:
 
 
 def free_position(label: str, route: Route, occupied: Sequence[Rect]) -> Rect:
-    """The position for a label on a route that overlaps `taken` least."""
+    """Returns the position for a label on a route that overlaps `taken` least."""
     return label_position(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, occupied)
 
 
@@ -109,7 +109,7 @@ _POSITIONS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
 
 
 def line_data(route: Route) -> str:
-    """The `d` of an SVG path: straight in rows, curved between them, up to the head."""
+    """Returns the `d` of an SVG path: straight in rows, curved between them, up to the head."""
     *stops, last = route
     tip = last.leave - _direction(route) * (HEAD - 2)
     enter = min(last.enter, tip) if _direction(route) > 0 else max(last.enter, tip)
@@ -126,13 +126,13 @@ def line_data(route: Route) -> str:
 
 
 def head_data(route: Route) -> str:
-    """The `d` of an SVG path: a triangle whose tip is the end of the route."""
+    """Returns the `d` of an SVG path: a triangle whose tip is the end of the route."""
     back = -_direction(route) * HEAD
     return f"M{_point(route[-1].x, route[-1].leave)}l{_point(-HEAD / 2, back)}h{number(HEAD)}z"
 
 
 def label_position(route: Route, width: float, height: float, occupied: Sequence[Rect]) -> Rect:
-    """The position on the widest curve of a route where a label overlaps the fewest rectangles.
+    """Returns the label position on a route's widest curve that overlaps the fewest rectangles.
 
     Args:
       route: the route to label.
@@ -145,12 +145,12 @@ def label_position(route: Route, width: float, height: float, occupied: Sequence
 
 
 def _direction(route: Route) -> int:
-    """1 for down, -1 for up."""
+    """Returns 1 for down, -1 for up."""
     return 1 if route[0].enter < route[-1].leave else -1
 
 
 def _at(start: Stop, end: Stop, t: float) -> tuple[float, float]:
-    """The point at `t`, from 0 to 1, of the curve between two stops."""
+    """Returns the point at `t`, from 0 to 1, of the curve between two stops."""
     near = (1 - t) ** 3 + 3 * (1 - t) ** 2 * t
     middle = (start.leave + end.enter) / 2
     y = start.leave * (1 - t) ** 3 + middle * 3 * t * (1 - t) + end.enter * t**3

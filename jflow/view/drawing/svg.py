@@ -41,7 +41,7 @@ _LEAST_WIDTH = 420.0
 
 
 def draw(diagram: Diagram) -> str:
-    """The SVG document: a lane for each device, boxes in rows by data flow, and a legend."""
+    """Returns the SVG document: lanes for devices, boxes in rows by data flow, and a legend."""
     layout = _arranged(diagram)
     width = max(layout.width, _LEAST_WIDTH)
     entries, legend_height = legend(diagram, width - 2 * _MARGIN)
@@ -121,7 +121,7 @@ class Entry:
 
     @property
     def width(self) -> float:
-        """In pixels."""
+        """The width in pixels."""
         return _SYMBOL.width + _SYMBOL_GAP + text_width(self.label, _FONT_SIZE)
 
 
@@ -130,7 +130,7 @@ Legend = list[tuple[Entry, float, float]]
 
 
 def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
-    """The legend of a diagram in lines of about `width` pixels, and its height."""
+    """Returns the entries of the legend in lines of about `width` pixels, and its height."""
     placed: Legend = []
     y = 0.0
     sections = (
@@ -150,7 +150,7 @@ def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
 
 
 def add_legend(parent: Element, entries: Legend, left: float, top: float) -> None:
-    """Draws the entries with their upper left corner at (left, top)."""
+    """Draws the legend with its upper left corner at (left, top)."""
     for entry, x, y in entries:
         element = group(parent, f"legend {entry.kind}")
         symbol = Rect(left + x, top + y, _SYMBOL.width, _SYMBOL.height)
@@ -206,7 +206,7 @@ def _prediction(diagram: Diagram) -> Iterator[Entry]:
 
 
 def _bar(filled: float, parent: Element, bounds: Rect) -> None:
-    """A bar for the predicted time, of which the lower bound is filled."""
+    """Draws a bar for the predicted time, of which the fraction `filled` is the lower bound."""
     top, height = bounds.y + 3, bounds.bottom - bounds.y - 6
     rect(parent, Rect(bounds.x, top, bounds.width * min(filled, 1.0), height), fill=FAINT)
     rect(parent, Rect(bounds.x, top, bounds.width, height), fill="none", stroke=FAINT)

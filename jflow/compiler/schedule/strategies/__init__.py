@@ -1,4 +1,4 @@
-"""Placement strategies, by the names that users give them."""
+"""Placement strategies by name."""
 
 from jflow.compiler.schedule.anneal import improved as improved
 from jflow.compiler.schedule.schedule import PlaceFunction

@@ -1,4 +1,4 @@
-"""Strategies that cut a topological order into one run of operations for each device."""
+"""Strategies that cut a topological order into one contiguous run for each device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.compiler.schedule.strategies.simple import by_class
 
 @strategy
 def m_topo(problem: Problem) -> Schedule:
-    """The devices filled one after another with an equal share of the work.
+    """Fills one device after another in topological order, with equal shares of the work.
 
     The topological baseline of Baechi (Jeon et al., 2020), with work in place of memory as what is
     balanced; a device whose memory is full ends early.
@@ -36,7 +36,7 @@ def m_topo(problem: Problem) -> Schedule:
 
 @strategy
 def min_cut_runs(problem: Problem) -> Schedule:
-    """The cuts of the topological order with the least bytes between devices, under memory limits.
+    """Cuts the topological order with the least bytes between devices, under memory limits.
 
     Dynamic programming over the positions of the cuts, O(operations² devices). What does not fit on
     its device with all of its class goes where it does.
@@ -55,7 +55,7 @@ def min_cut_runs(problem: Problem) -> Schedule:
 
 
 def _min_cut_devices(problem: Problem) -> dict[int, int]:
-    """The device of each operation, as if each could go anywhere."""
+    """Returns the device of each operation for the cheapest cuts, as if all were allowed."""
     order, capacities = problem.graph.order, capacity_of(problem)
     n, crossing = len(order), _crossing(problem)
     resident_before, resident = [0.0], resident_of(problem)
@@ -88,7 +88,7 @@ def _min_cut_devices(problem: Problem) -> dict[int, int]:
 
 
 def _crossing(problem: Problem) -> list[float]:
-    """For each position of the order the bytes that operations before it give to later ones."""
+    """Returns for each cut of the order the bytes that cross it."""
     position = {operation: i for i, operation in enumerate(problem.graph.order)}
     changes = [0.0] * (len(position) + 1)
     for edge in problem.graph.edges:

@@ -1,4 +1,4 @@
-"""Colocates operations that are cheaper to run together than to send between."""
+"""Colocates operations that cost less to run together than to send between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, mean_trans
 
 
 def coplaced(place: PlaceFunction) -> Callable[..., Schedule]:
-    """A strategy for problems whose cheap producers and consumers are colocated first.
+    """Wraps a strategy to colocate cheap producers and consumers first.
 
     List schedulers scatter the many cheap operations of real graphs, which then drag tensors after
     them; together with their only consumer or producer they stay where they are needed.
@@ -37,7 +37,7 @@ def coplaced(place: PlaceFunction) -> Callable[..., Schedule]:
 
 
 def with_coplacing(problem: Problem) -> Problem:
-    """The problem with larger colocation classes.
+    """Returns the problem with larger colocation classes.
 
     An operation joins its only producer, or its only consumer, if to send what is between them
     takes at least as long as the shorter of the two.
@@ -56,7 +56,7 @@ def with_coplacing(problem: Problem) -> Problem:
 
 
 class _Classes:
-    """Colocation classes that grow (union by find), as far as the constraints let them."""
+    """Union-find of colocation classes, which grow as far as the constraints allow."""
 
     def __init__(self, problem: Problem) -> None:
         classes = classes_of(problem)
@@ -73,7 +73,7 @@ class _Classes:
             self._resident[number] += n_bytes
 
     def join(self, one: int, other: int) -> None:
-        """Joins the classes of two operations, if a device may and can hold both."""
+        """Joins the classes of two operations if some device is allowed for both and holds both."""
         a, b = self._root(self._classes[one]), self._root(self._classes[other])
         if a == b:
             return
@@ -85,7 +85,7 @@ class _Classes:
         self._allowed[a], self._resident[a] = allowed, needed
 
     def constraints(self) -> Constraints:
-        """The constraints with the classes as they are now."""
+        """Returns the constraints with the current classes."""
         n_devices = len(self._problem.devices)
         roots = tuple(map(self._root, self._classes))
         allowed = {

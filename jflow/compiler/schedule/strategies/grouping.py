@@ -1,4 +1,4 @@
-"""Groups the operations of a large graph, so that strategies have fewer devices to choose.
+"""Groups the operations of a large graph, so that strategies place fewer units.
 
 A group is a colocation class: its operations go to one device, and each still runs as soon as its
 own inputs are there. To contract them to one node each would make all of a group wait for all of
@@ -33,7 +33,7 @@ _LARGEST = 4.0
 
 
 def with_groups(problem: Problem, n_groups: int) -> Problem:
-    """The problem with at most about `n_groups` colocation classes.
+    """Returns the problem with at most about `n_groups` colocation classes.
 
     Heavy-edge matching (Karypis and Kumar, "A fast and high quality multilevel scheme for
     partitioning irregular graphs", 1998), round by round: two groups that send each other the most
@@ -52,7 +52,7 @@ def with_groups(problem: Problem, n_groups: int) -> Problem:
 
 
 def grouped(place: PlaceFunction, n_groups: int) -> Callable[..., Schedule]:
-    """A strategy that is given the problem with at most about `n_groups` colocation classes."""
+    """Wraps a strategy to see the problem with at most about `n_groups` colocation classes."""
 
     def wrapped(
         graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
@@ -67,7 +67,7 @@ def grouped(place: PlaceFunction, n_groups: int) -> Callable[..., Schedule]:
 
 
 class _Groups:
-    """Groups as arrays; those of different devices that they may go to never join.
+    """Groups as arrays; groups with different allowed devices are never joined.
 
     Attributes:
       of: i64[operations], the group of each operation, numbered in topological order.
@@ -99,11 +99,11 @@ class _Groups:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self._kind)
 
     def match(self, limit: float, n_groups: int, only_chains: bool) -> bool:
-        """Joins pairs that prefer each other. Returns whether there were enough to go on."""
+        """Joins pairs that are each other's heaviest edge. Returns whether enough pairs joined."""
         a, b = self.of[self._uses.producer], self.of[self._uses.consumer]
         may = (a != b) & (self._kind[a] == self._kind[b])
         may &= self._work[a] + self._work[b] <= limit
@@ -131,7 +131,7 @@ class _Groups:
         return before - self.count > before // 50
 
     def pair_up(self, n_groups: int) -> bool:
-        """Joins neighbours in topological order, whether or not they have an edge."""
+        """Joins neighbours in topological order, with or without an edge between them."""
         target = np.arange(self.count)
         room = self.count - n_groups
         open_of: dict[int, int] = {}
@@ -147,7 +147,7 @@ class _Groups:
         return joined > 0
 
     def constraints(self) -> Constraints:
-        """The constraints with the groups as colocation classes."""
+        """Returns the constraints with the groups as colocation classes."""
         old = self._problem.constraints
         allowed = {
             group: devices
@@ -157,7 +157,7 @@ class _Groups:
         return Constraints(tuple(self.of.tolist()), allowed, old.resident, old.capacity)
 
     def _renumber(self, target: _Array) -> None:
-        """Joins each group with its target, and numbers groups in the order of their first use."""
+        """Joins each group with its target and renumbers the groups in topological order."""
         joined = target[self.of]
         count = len(target)
         first = np.full(count, len(self.of))
@@ -176,7 +176,7 @@ class _Groups:
 
 
 def _rank(order: _Array, edge: _Array) -> _Array:
-    """Positions of edges in an order of all edges; -1 for no edge."""
+    """Returns the positions of edges in an order of all edges; -1 for no edge."""
     position = np.empty(len(order) + 1, np.int64)
     position[order] = np.arange(len(order))
     position[-1] = -1

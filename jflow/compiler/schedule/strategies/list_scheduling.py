@@ -1,4 +1,4 @@
-"""List schedulers: one operation after another, each where it starts or ends first."""
+"""List schedulers: place one operation at a time where it starts or finishes first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Urgency = Callable[[int], float]
 
 @strategy
 def earliest_finish(problem: Problem) -> Schedule:
-    """In topological order, each operation where it is done first.
+    """Places operations in topological order, each where it finishes first.
 
     The greedy heuristic of TensorFlow's white paper (Abadi et al., 2015, section 3.2.1).
     """
@@ -33,7 +33,7 @@ def earliest_finish(problem: Problem) -> Schedule:
 
 @strategy
 def heft(problem: Problem, *, books_ports: bool = False) -> Schedule:
-    """By upward rank, each operation where it is done first, gaps included.
+    """Places operations by upward rank, each where it finishes first, gaps included (HEFT).
 
     Heterogeneous Earliest Finish Time (Topcuoglu, Hariri and Wu, 2002).
 
@@ -49,13 +49,13 @@ def heft(problem: Problem, *, books_ports: bool = False) -> Schedule:
 
 @strategy
 def heft_c(problem: Problem) -> Schedule:
-    """As `heft`, with transfers that wait for the ports of their devices."""
+    """Like `heft`, with transfers that wait for the ports of their devices."""
     return heft(*problem, books_ports=True)
 
 
 @strategy
 def cpop(problem: Problem) -> Schedule:
-    """The critical path on the device that runs it fastest, the rest where it is done first.
+    """Places the critical path on its fastest device, the rest where it finishes first.
 
     Critical Path on a Processor (Topcuoglu, Hariri and Wu, 2002).
     """
@@ -76,7 +76,7 @@ def cpop(problem: Problem) -> Schedule:
 
 @strategy
 def peft(problem: Problem) -> Schedule:
-    """As `heft`, with the least time that can still follow as a look-ahead.
+    """Like `heft`, but looks ahead with a table of optimistic remaining costs.
 
     Predict Earliest Finish Time (Arabnejad and Barbosa, 2014): the optimistic cost table holds, for
     each operation and device, the time to the end if every later one goes to its best device.
@@ -96,7 +96,7 @@ def peft(problem: Problem) -> Schedule:
 
 @strategy
 def etf(problem: Problem, *, books_ports: bool = False) -> Schedule:
-    """Always the operation and device with the earliest start.
+    """Places the ready operation and device with the earliest start, again and again.
 
     Earliest Task First (Hwang, Chow, Anger and Lee, 1989); under a memory limit it is m-ETF (Jeon
     et al., "Baechi", 2020). Ties go to the operation with the longest path to the end.
@@ -127,7 +127,7 @@ def etf(problem: Problem, *, books_ports: bool = False) -> Schedule:
 
 
 class _ReadyQueue:
-    """The operations whose inputs are placed, by when and how urgently a device could run them.
+    """Operations whose inputs are placed, in order of earliest start on a device and rank.
 
     `_waiting` has those whose inputs come after the device is free, by the time of arrival;
     `_present` the others, by rank. Both times only become later, so an entry that is not first as
@@ -144,7 +144,7 @@ class _ReadyQueue:
         heapq.heappush(self._waiting, (ready, -self._ranks[operation], operation))
 
     def first(self) -> tuple[float, float, int, int] | None:
-        """The entry that could start first: start, negative rank, operation, device."""
+        """Returns the first entry to start: start, negative rank, operation, device."""
         free = self._partial.is_free_at(self._device)
         while True:
             while self._waiting and self._waiting[0][0] <= free:
@@ -174,12 +174,12 @@ class _ReadyQueue:
 
 @strategy
 def etf_c(problem: Problem) -> Schedule:
-    """As `etf`, with transfers that wait for the ports of their devices."""
+    """Like `etf`, with transfers that wait for the ports of their devices."""
     return etf(*problem, books_ports=True)
 
 
 def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
-    """The operations, each after its inputs, of those that are ready the most urgent first."""
+    """Yields the operations in topological order, the most urgent ready one first."""
     graph = problem.graph
     position = {operation: i for i, operation in enumerate(graph.order)}
     missing = [len(before) for before in graph.predecessors]
@@ -195,7 +195,7 @@ def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
 
 
 def _downward_ranks(problem: Problem) -> list[float]:
-    """Seconds from the beginning to the start of each operation along the longest path."""
+    """Returns the seconds from the beginning to each operation's start along the longest path."""
     graph, mean, sent = problem.graph, problem.costs.mean_seconds, mean_transfers(problem)
     ranks = [0.0] * len(graph)
     for operation in graph.order:
@@ -207,7 +207,7 @@ def _downward_ranks(problem: Problem) -> list[float]:
 
 
 def _critical_path(problem: Problem, priority: list[float]) -> list[int]:
-    """The operations of the longest path, from a first one to a last one."""
+    """Returns the operations of the longest path, from a source to a sink."""
     graph = problem.graph
     starts = [i for i, before in enumerate(graph.predecessors) if not before]
     at = max(starts, key=priority.__getitem__)
@@ -219,7 +219,7 @@ def _critical_path(problem: Problem, priority: list[float]) -> list[int]:
 
 
 def _optimistic_costs(problem: Problem) -> list[list[float]]:
-    """PEFT's optimistic cost table, operations by devices."""
+    """Returns PEFT's optimistic cost table, operations by devices."""
     graph, costs = problem.graph, problem.costs
     seconds: list[list[float]] = costs.seconds.tolist()
     devices = range(len(problem.devices))

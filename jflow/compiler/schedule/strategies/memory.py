@@ -1,4 +1,4 @@
-"""Makes placements hold memory limits."""
+"""Repairs placements that exceed memory limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NODES = 5_000
 
 
 def fitted(place: PlaceFunction) -> Callable[..., Schedule]:
-    """A strategy whose placement, made without memory limits, is changed to hold them.
+    """Wraps a strategy: it places without memory limits, then the placement is changed to fit.
 
     List schedulers fill devices as they go, and may be left with a class for which no device has
     room though a placement exists.
@@ -48,7 +48,7 @@ def fitted(place: PlaceFunction) -> Callable[..., Schedule]:
 
 
 def fitting(problem: Problem, wanted: Sequence[int]) -> list[int]:
-    """The placement that holds the memory limits and moves the least work from the wanted one.
+    """Returns the placement within memory limits that moves the least work from the wanted one.
 
     First-fit decreasing where that is enough, and otherwise an integer program (HiGHS in SciPy).
     That finds a placement whenever one exists, but for problems of more than 20,000 choices, which
@@ -71,7 +71,7 @@ def fitting(problem: Problem, wanted: Sequence[int]) -> list[int]:
 
 
 class _Classes:
-    """The colocation classes with the bytes that they keep and the devices that they want."""
+    """Colocation classes with their resident bytes and wanted devices."""
 
     def __init__(self, problem: Problem, wanted: Sequence[int]) -> None:
         self.problem = problem
@@ -94,7 +94,7 @@ class _Classes:
         self.allowed = {n: problem.constraints.allowed.get(n, every) for n in self.numbers}
 
     def kept(self) -> dict[int, int] | None:
-        """The wanted placement, if it holds the limits."""
+        """Returns the wanted placement if it is within the limits, else None."""
         used = [0.0] * len(self.capacity)
         for number, device in self.wanted.items():
             used[device] += self.needed[number]
@@ -102,7 +102,7 @@ class _Classes:
         return dict(self.wanted) if fits else None
 
     def first_fit(self) -> dict[int, int]:
-        """The largest classes first, each where it wants to be or where the most room is."""
+        """Places the largest classes first, on the wanted device or on that with the most room."""
         room, chosen = list(self.capacity), {}
         for number in sorted(self.numbers, key=lambda each: -self.needed[each]):
             options = self.allowed[number]
@@ -117,7 +117,7 @@ class _Classes:
         return chosen
 
     def solved(self) -> dict[int, int] | None:
-        """The answer of the integer program; None if it was not solved."""
+        """Solves the placement as an integer program; returns None if the solver fails."""
         # Few programs use them, and every one that imports jflow would wait for their import.
         import scipy.optimize  # noqa: PLC0415
         import scipy.sparse  # noqa: PLC0415
@@ -146,22 +146,22 @@ class _Classes:
             (self.work[number] / scale + 0.01) * (device != self.wanted[number])
             for number, device in pairs
         ]
-        answer = scipy.optimize.milp(
+        solution = scipy.optimize.milp(
             np.array(objective),
             integrality=np.ones(len(pairs)),
             bounds=scipy.optimize.Bounds(0, 1),
             constraints=scipy.optimize.LinearConstraint(matrix, least, most),
             options={"node_limit": _MOST_NODES, "mip_rel_gap": 0.05},
         )
-        if answer.status == 2:
+        if solution.status == 2:
             raise ResourceExhaustedError(
                 f"no placement holds the memory limits: {sum(self.needed.values()):.0f} bytes are "
                 f"kept on devices that can keep {sum(self.capacity):.0f}, in colocation classes of "
                 f"up to {max(self.needed.values()):.0f}; raise the memory limit, add devices, or "
                 "colocate less"
             )
-        if answer.x is None:
+        if solution.x is None:
             return None
         return {
-            number: device for (number, device), x in zip(pairs, answer.x, strict=True) if x > 0.5
+            number: device for (number, device), x in zip(pairs, solution.x, strict=True) if x > 0.5
         }

@@ -1,4 +1,4 @@
-"""Balanced cuts of the graph by METIS, where `pymetis` is installed (the extra `metis`)."""
+"""Balanced graph partitioning by METIS, if `pymetis` is installed (the extra `metis`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LARGEST = 10_000
 
 
 def can_cut() -> bool:
-    """Whether METIS is installed; to find out does not import it."""
+    """Whether METIS is installed; does not import it."""
     return importlib.util.find_spec("pymetis") is not None
 
 
 @strategy
 def metis(problem: Problem) -> Schedule:
-    """As many parts as there are devices, of equal work and with the least bytes between them.
+    """Partitions into one part per device, of equal work and with the least bytes between parts.
 
     METIS (Karypis and Kumar, 1998) cuts an undirected graph, so it does not know what has to run
     before what. Its nodes are the colocation classes; a class that may not be on its part's device,

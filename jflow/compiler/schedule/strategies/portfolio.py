@@ -1,4 +1,4 @@
-"""`auto`: the best of many strategies, as the simulator sees them."""
+"""`auto`: tries many strategies and takes the best one by simulation."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _BASELINES: tuple[PlaceFunction, ...] = (m_topo, greedy_lpt, greedy_load, round_
 
 @dataclass(frozen=True)
 class PortfolioResult:
-    """The choice of `auto` and its reasons.
+    """The schedule that `auto` chose, and the predictions that it chose by.
 
     Attributes:
       schedule: the choice.
@@ -112,7 +112,7 @@ class PortfolioResult:
 
 @strategy
 def auto(problem: Problem, *, margin: float | None = None) -> Schedule:
-    """The schedule of the portfolio with the least predicted time, improved by search.
+    """Returns the schedule of the portfolio with the least predicted time, improved by search.
 
     Args:
       problem: what to schedule.
@@ -129,7 +129,7 @@ def choose(
     margin: float | None = None,
     exact: bool = True,
 ) -> PortfolioResult:
-    """The schedule with the least predicted makespan.
+    """Runs the portfolio and returns its choice.
 
     Args:
       problem: what to schedule.
@@ -188,7 +188,7 @@ class _Portfolio:
         return self.candidates[self.best][0] <= self.bound * (1 + 1e-9)
 
     def add(self, place: PlaceFunction) -> None:
-        """Adds the schedule of a strategy; what breaks memory limits is made to hold them."""
+        """Adds the schedule of a strategy, repaired if it exceeds memory limits."""
         name = name_of(place)
         try:
             schedule = scheduled(self.problem, place)
@@ -213,7 +213,7 @@ class _Portfolio:
                 self._not_fitting = error.message
 
     def infeasible(self) -> ResourceExhaustedError:
-        """The error if nothing was found: the first reason, and what is known of all placements."""
+        """Returns the error if no strategy found a placement, with the reasons."""
         first = next(iter(self.reasons.values()))
         reasons = "; ".join(dict.fromkeys(filter(None, (first, self._not_fitting))))
         return ResourceExhaustedError(
@@ -221,7 +221,7 @@ class _Portfolio:
         )
 
     def search(self, moves: int) -> None:
-        """Improves the best candidates, and the result of that once more."""
+        """Improves the best candidates by annealing, and then the overall best once more."""
         if moves < 1:
             return
         n = len(self.problem.graph)
@@ -244,7 +244,7 @@ class _Portfolio:
                 self.candidates[label] = (time, schedule)
 
     def solve(self) -> None:
-        """Adds what exact methods find in a limited search, and their bounds."""
+        """Adds the results of exact methods, limited in effort, and their lower bounds."""
         methods: tuple[tuple[str, Callable[..., Optimum]], ...] = (
             ("exhaustive", partial(exhaustive_optimum, nodes=_EXHAUSTIVE_NODES)),
             ("exact", partial(optimal, seconds=math.inf, nodes=_SOLVER_NODES)),
@@ -263,7 +263,7 @@ class _Portfolio:
                 self.candidates[name] = (time, best.schedule)
 
     def predict(self) -> None:
-        """Predicts the steps of all candidates; until now, only their operations were looked at."""
+        """Replaces the makespans of all candidates by their predicted step times."""
         if is_makespan(self.problem.costs):
             return
         self.candidates = {
@@ -272,7 +272,7 @@ class _Portfolio:
         }
 
     def search_stages(self, moves: int) -> None:
-        """Improves the best candidate, and the best other one than a single device, in stages."""
+        """Improves the best candidate, and the best one besides "single", by search in stages."""
         names = sorted(self.candidates, key=lambda name: self.candidates[name][0])
         starts = dict.fromkeys([*names[:1], *[name for name in names if name != "single"][:1]])
         for seed, name in enumerate(starts):
@@ -286,7 +286,7 @@ class _Portfolio:
                 self.candidates[f"{name}+stages"] = (time, schedule)
 
     def result(self, margin: float) -> PortfolioResult:
-        """The best candidate of those that are certain to be faster than a single device."""
+        """Returns the best candidate that beats one device even at worst costs, else "single"."""
         alone = self.candidates.get("single", (math.inf,))[0]
         faster = [
             name for name in self.candidates if self.candidates[name][0] <= alone * (1 - margin)
@@ -313,20 +313,20 @@ class _Portfolio:
 
 
 def _moves(problem: Problem) -> int:
-    """As many as take about half a second; none if those would be too few to find anything."""
+    """Returns the number of moves that take about half a second; 0 if that is too few to help."""
     speed = _COMPILED_SPEED if can_compile() else 1
     moves = min(_MOST_MOVES, _MOVED_OPERATIONS // max(len(problem.graph), 1)) * speed
     return moves if moves >= _LEAST_MOVES else 0
 
 
 def _stage_moves(problem: Problem) -> int:
-    """As many as take about a second; none if those would be too few to find anything."""
+    """Returns the number of moves that take about a second; 0 if that is too few to help."""
     moves = min(_MOST_MOVES, _STAGED_OPERATIONS // max(len(problem.graph), 1))
     return moves if moves >= _LEAST_MOVES else 0
 
 
 def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
-    """Strategies in the order of their worth, as many as can be tried in about a second."""
+    """Yields the strategies to try, the most valuable first, for about a second in all."""
     n, p = len(problem.graph), len(problem.devices)
     if n > 2 * _MOST_GROUPS:
         # Earliest task first looks at every device for every operation, grouped or not.
@@ -352,7 +352,7 @@ def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
 
 
 def _lists(problem: Problem) -> Iterator[PlaceFunction]:
-    """Those that take longer than others are left out where that is long."""
+    """Yields the list schedulers that are fast enough for the size of the problem."""
     n, p = len(problem.graph), len(problem.devices)
     yield from _LISTS
     if n * p * p <= _EVALUATIONS:

@@ -1,4 +1,4 @@
-"""Small communication times: list scheduling with the children that a linear program prefers."""
+"""Small communication times: list scheduling that keeps favorite children on one device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAVORITE = 0.5
 
 @strategy
 def m_sct(problem: Problem) -> Schedule:
-    """Earliest start, with each device kept for the favorite child of what it ran last.
+    """Schedules by earliest start; a device is reserved for its last operation's favorite child.
 
     Small Communication Times (Hanen and Munier, 1995) under memory limits, as in Baechi (Jeon et
     al., 2020). The favorite children are those of the relaxed linear program, solved by HiGHS. A
@@ -51,7 +51,7 @@ def m_sct(problem: Problem) -> Schedule:
 
 
 def favorite_children(problem: Problem) -> dict[int, int]:
-    """For each operation the successor that the linear program puts on its device, if one.
+    """Returns each operation's favorite child: the successor that the linear program keeps with it.
 
     The program: minimize the end, such that each operation starts after each input has been made,
     and sent if the variable of its edge is 1; of the edges of an operation to its successors all
@@ -94,20 +94,20 @@ def _solved(rows: list[tuple[dict[int, float], float]], n: int, n_edges: int) ->
     matrix = scipy.sparse.csr_array((values, (at, columns)), (len(rows), n + 1 + n_edges))
     objective = np.zeros(n + 1 + n_edges)
     objective[n] = 1.0
-    answer = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         objective,
         A_ub=-matrix,
         b_ub=[-value for _, value in rows],
         bounds=[(0, None)] * (n + 1) + [(0, 1)] * n_edges,
         method="highs",
     )
-    if answer.x is None:
-        raise ResourceExhaustedError(f"the program for favorite children: {answer.message}")
-    return np.asarray(answer.x)
+    if solution.x is None:
+        raise ResourceExhaustedError(f"the program for favorite children: {solution.message}")
+    return np.asarray(solution.x)
 
 
 def _largest_transfers(problem: Problem) -> list[float]:
-    """For each operation the time of its largest result to another device."""
+    """Returns the seconds to send each operation's largest result to another device."""
     largest = [0.0] * len(problem.graph)
     for edge, sent in zip(problem.graph.edges, mean_transfers(problem), strict=True):
         largest[edge.producer] = max(largest[edge.producer], sent)

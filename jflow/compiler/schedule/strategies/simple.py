@@ -1,4 +1,4 @@
-"""Strategies that look at no cost, or at one: what every other one has to beat."""
+"""Baseline strategies, which look at one cost or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DeviceChoice = Callable[[int, tuple[int, ...]], int]
 
 @strategy
 def single(problem: Problem) -> Schedule:
-    """All operations on the device that runs them fastest, as far as constraints let it.
+    """Places all operations on the device that runs them fastest, within the constraints.
 
     Where the constraints do not let all of them be on one device, each class that may not or does
     not fit goes to the fastest other device.
@@ -38,14 +38,14 @@ def single(problem: Problem) -> Schedule:
 
 @strategy
 def random(problem: Problem, *, seed: int = 0) -> Schedule:
-    """A device drawn for each colocation class, each with equal probability."""
+    """Places each colocation class on a random device, each with equal probability."""
     source = rng.Random(seed)
     return by_class(problem, lambda _, options: source.choice(options))
 
 
 @strategy
 def round_robin(problem: Problem) -> Schedule:
-    """The devices in turn, a colocation class each, in the order of the operations."""
+    """Assigns colocation classes to devices in rotation, in the order of the operations."""
     n, last = len(problem.devices), -1
 
     def choice(_: int, options: tuple[int, ...]) -> int:
@@ -58,7 +58,7 @@ def round_robin(problem: Problem) -> Schedule:
 
 @strategy
 def greedy_load(problem: Problem) -> Schedule:
-    """Each colocation class where the least work is so far, in the order of the operations.
+    """Places each colocation class on the least loaded device, in the order of the operations.
 
     It is TensorFlow's `GreedyLoadBalancingStrategy`, with seconds for bytes.
     """
@@ -67,7 +67,7 @@ def greedy_load(problem: Problem) -> Schedule:
 
 @strategy
 def greedy_lpt(problem: Problem) -> Schedule:
-    """As `greedy_load`, the most work first (Graham's longest processing time rule, 1969)."""
+    """Like `greedy_load`, largest work first (Graham's longest processing time rule, 1969)."""
     return _least_loaded(problem, largest_first=True)
 
 
@@ -88,7 +88,7 @@ def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
 
 
 def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None = None) -> Schedule:
-    """A device for each colocation class, among those that have room for it."""
+    """Chooses a device for each colocation class, among those that have room for it."""
     classes = classes_of(problem)
     first: dict[int, int] = {}
     needed: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""Search for the placement whose step takes least in stages, as the runtime runs it.
+"""Local search for the placement with the least step time in stages, as the runtime runs it.
 
 Annealing over colocation classes. The search over single operations (`improved`) finds placements
 that overlap what stages cannot, so it rarely ends at the best of these. Most moves take a class and
@@ -25,7 +25,7 @@ _HOT = 0.03
 def improved_in_stages(
     problem: Problem, schedule: Schedule, *, moves: int, seed: int = 0
 ) -> Schedule:
-    """A schedule that takes at most as long in stages, if ports are not waited for.
+    """Searches for a placement that takes less in stages; contention for ports is ignored.
 
     Args:
       problem: what was scheduled.
@@ -64,7 +64,7 @@ class _Search:
         self.best = tuple(devices)
 
     def move(self, temperature: float) -> None:
-        """Tries one change; the temperature goes from 1 to 0."""
+        """Tries one random move; `temperature` goes from 1 to 0."""
         first = self._rng.choice(self.free)
         here = self._devices[self._members[first][0]]
         target = self._rng.choice([each for each in self._allowed[first] if each != here])
@@ -84,7 +84,7 @@ class _Search:
                 self._least, self.best = seconds, tuple(moved)
 
     def _together(self, first: int, size: int) -> dict[int, None]:
-        """A class and others that are connected with it."""
+        """Returns a class and up to `size` - 1 others that are connected to it."""
         members, around = {first: None}, [*self._neighbors[first]]
         while around and len(members) < size:
             chosen = around.pop(self._rng.randrange(len(around)))
