@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.values import TensorSpec
 from jflow.data import element as elements
 from jflow.data import sources
@@ -23,7 +24,7 @@ from jflow.data.stream import Cursor, Interleaved, Stream
 from jflow.errors import InvalidArgumentError
 
 
-class Dataset:
+class Dataset(Carded):
     """A lazy sequence of elements, defined by a source and transforms.
 
     An element is a pytree of NumPy arrays and scalars, str and bytes. Datasets are immutable: each
@@ -442,7 +443,13 @@ class Dataset:
         return self.iterator()
 
     def __repr__(self) -> str:
-        return f"<Dataset {' | '.join(self.transforms)}>"
+        return f"<jflow.data.Dataset {' | '.join(self.transforms)}>"
+
+    def _card(self) -> Card:
+        rows = [(str(number), text) for number, text in enumerate(self.transforms[:MAX_ROWS], 1)]
+        spec = self.__dict__.get("element_spec")  # known once it was asked for; that may read
+        table = CardTable("steps", ("", "transformation"), rows, len(self.transforms), is_open=True)
+        return Card("data.Dataset", "", (("elements", spec),), (table,))
 
     def _start(self) -> Cursor:
         return iter(stages.streamed(self._build(())))

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jflow.base import forks
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.cluster.jobs import numbered_tasks
 from jflow.base.handles import Closing
@@ -23,7 +24,7 @@ from jflow.launch.resources import HUGE_PAGES, TUNABLES, TaskResources, check_co
 from jflow.launch.zygote import Zygote
 
 
-class StartedCluster(Closing):
+class StartedCluster(Carded, Closing):
     """Base of clusters that a program starts, with the jobs "ps" and "worker".
 
     Args:
@@ -63,6 +64,28 @@ class StartedCluster(Closing):
         named = f"cluster={self._name}&" if self._name else ""
         address = self._spec.task_address(job, index)
         return f"grpc://{address}?{named}task={Task(job, index)}"
+
+    def _card(self) -> Card:
+        rows = [
+            (str(task), self._spec.task_address(task.job, task.index), *self._process_facts(task))
+            for task in self._tasks[:MAX_ROWS]
+        ]
+        head = ("task", "address", *self._process_head)
+        facts = (("name", self._name), ("target", self.target(*self._default_task)))
+        table = CardTable("tasks", head, rows, len(self._tasks), is_open=True)
+        return Card(type(self).__name__, "", facts, (table,))
+
+    _process_head: ClassVar[Sequence[str]] = ()
+    """The columns of `_process_facts`."""
+
+    def _process_facts(self, task: Task) -> Sequence[str]:
+        """Returns what is known of the process of a task, for the card."""
+        return ()
+
+    @property
+    def _default_task(self) -> tuple[str, int]:
+        task = self._tasks[-1]
+        return task.job, 0
 
     def _at(self, addresses: Iterable[str]) -> ClusterSpec:
         """Returns the cluster in which the tasks have these addresses."""
@@ -334,4 +357,12 @@ class LocalCluster(StartedCluster):
         return spec
 
     def __repr__(self) -> str:
-        return f"<jflow.LocalCluster {self._spec.as_dict()}>"
+        n_up = sum(child.process.poll() is None for child in self._children.values())
+        return f"<jflow.LocalCluster {n_up} of {len(self._tasks)} tasks up {self._spec.as_dict()}>"
+
+    _process_head: ClassVar[Sequence[str]] = ("process", "state")
+
+    def _process_facts(self, task: Task) -> Sequence[str]:
+        process = self._children[task].process
+        code = process.poll()
+        return str(process.pid), "up" if code is None else f"ended with {code}"

@@ -82,11 +82,15 @@ class EagerVariable(VariableOperations):
     def load(self, value: Any, session: Any) -> None:
         self.assign(value, "Assign")
 
-    def describe(self, attributes: str) -> str:
+    def preview(self) -> str | None:
         has_numbers = isinstance(self.ref.dtype, np.dtype)  # and is not a random key
-        value = preview(self._owner.peek(self.ref)) if has_numbers else None
-        state_text = f"device={self.ref.spec}" if value is None else f"value={value}"
-        return f"eager {attributes} {state_text}"
+        return preview(self._owner.peek(self.ref)) if has_numbers else None
+
+    def describe(self, attributes: str) -> str:
+        value = self.preview()
+        return (
+            f"eager {attributes} {f'device={self.ref.spec}' if value is None else f'value={value}'}"
+        )
 
 
 def preview(array: jax.Array | None) -> str | None:

@@ -13,7 +13,7 @@ from jax.tree_util import SequenceKey, keystr
 from jflow.base.values import is_key, refuse_host
 from jflow.client.functions.captures import PLAIN, argument_error, paths
 from jflow.client.ops.variable import VariableLike
-from jflow.compiler.graph import Tensor
+from jflow.compiler.graph import Tensor, tracing
 from jflow.compiler.graph.tracing import Static
 
 _STATIC = (Static, VariableLike)
@@ -136,3 +136,17 @@ def _parameters(fun: Callable[..., Any]) -> list[str]:
         return []  # some built-in functions have no signature
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [parameter.name for parameter in parameters if parameter.kind in positional]
+
+
+def signature_text(fun: Callable[..., Any]) -> str:
+    """Returns the name and parameters of a function, for people."""
+    try:
+        return f"{tracing.name_of(fun)}{inspect.signature(fun)}"
+    except (TypeError, ValueError):
+        return tracing.name_of(fun)
+
+
+def location_of(fun: Callable[..., Any]) -> str:
+    """Returns "file:line" of a function; "" where that is not known."""
+    code = getattr(inspect.unwrap(fun), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

@@ -246,6 +246,12 @@ class Concrete:
             add_origin(error, self.graph)
         return error
 
+    @property
+    def argument_text(self) -> str:
+        """The names and types of the arguments, such as "x: float32[3]"."""
+        pairs = zip(self._names, self._jaxpr.in_avals, strict=True)
+        return ", ".join(f"{name}: {aval.str_short()}" for name, aval in pairs) or "none"
+
     def __repr__(self) -> str:
         return f"<jflow.client.functions.Concrete of {len(self.graph.get_operations())} operations>"
 

@@ -16,6 +16,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.base import forks
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.cluster import Device, DeviceSpec
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
@@ -29,6 +30,7 @@ from jflow.client.runtime.steps import (
     place_step,
     placer_of,
     register_step,
+    strategy_text,
 )
 from jflow.client.runtime.target import checked_config, checked_target, open_backend
 from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
@@ -49,7 +51,7 @@ _MAX_ACCESSES = 512
     *("list_devices", "claim", "register", "place", "explain", "step", "access", "create"),
     ignored=("close",),
 )
-class Connection(Closing):
+class Connection(Carded, Closing):
     """Runs functions and owns eager variables, in this process or on a cluster.
 
     On a cluster, variables outlive the connection, and all connections to the cluster share them by
@@ -273,6 +275,25 @@ class Connection(Closing):
     def __repr__(self) -> str:
         state = "closed " if self._is_closed else ""
         return f"<jflow.Connection {state}to {self._target or 'this process'}>"
+
+    def _card(self) -> Card:
+        refs = [*self._created.values()]
+        rows = [
+            (ref.name, str(ref.shape), ref.dtype.name, ref.container, str(ref.spec))
+            for ref in refs[:MAX_ROWS]
+        ]
+        lost = "lost: the next call connects again" if self.is_lost else "open"
+        facts = (
+            ("server", self._target or "this process"),
+            ("state", "closed" if self._is_closed else lost),
+            ("placement", strategy_text(self._config.placement)),
+            ("claim", None if self._claim is None else f"{self._claim[0]}, epoch {self._claim[1]}"),
+            ("functions", f"{len(self._calls):,} compiled here"),
+        )
+        head = ("name", "shape", "dtype", "container", "device")
+        return Card(
+            "Connection", "", facts, (CardTable("variables made here", head, rows, len(refs)),)
+        )
 
     def __dir__(self) -> list[str]:
         return visible(

@@ -12,6 +12,7 @@ import jax.extend.core as jex
 from jax.tree_util import tree_flatten
 
 from jflow.base import forks
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Uncopyable
@@ -21,6 +22,8 @@ from jflow.client.functions.arguments import (
     aval_of,
     dynamic,
     kind,
+    location_of,
+    signature_text,
     unmarked,
     with_dynamic,
 )
@@ -62,7 +65,7 @@ class _Trace(NamedTuple):
 
 
 @forks.guarded("__call__")
-class Function(Uncopyable, Generic[P, R_co]):
+class Function(Carded, Uncopyable, Generic[P, R_co]):
     """A Python function compiled by `jflow.function`, with the same signature and types."""
 
     _instead_of_copy = "copy or send the Python function, and apply jflow.function to the copy"
@@ -217,7 +220,25 @@ class Function(Uncopyable, Generic[P, R_co]):
         return method
 
     def __repr__(self) -> str:
-        return f"<jflow.function {tracing.name_of(self._fun)}>"
+        n_traced = len(self._last[1])
+        traced = f", {n_traced} signatures traced" if n_traced > 1 else ""
+        return f"<jflow.function {tracing.name_of(self._fun)}{traced}>"
+
+    def _card(self) -> Card:
+        calls = [*self._last[1].values()]
+        rows = [
+            (call.run.argument_text, f"{len(call.run.graph.get_operations()):,}")
+            for call in calls[:MAX_ROWS]
+        ]
+        facts = (
+            ("signature", signature_text(self._fun)),
+            ("runs on", _target_text(self._last[0])),
+            ("defined at", location_of(self._fun)),
+        )
+        table = CardTable(
+            "signatures traced", ("arguments", "operations"), rows, len(calls), is_open=True
+        )
+        return Card("function", tracing.name_of(self._fun), facts, (table,))
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "forget", "prepare_call", "wrap")
@@ -394,6 +415,12 @@ def function(
             placement=placement,
         )
     return Function(fun, static_argnums, static_argnames, placement)
+
+
+def _target_text(connection: Connection | None) -> str:
+    if connection is None:
+        return "no connection yet"
+    return connection.target or "this process"
 
 
 def _read(tree: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.cards import ask
 from jflow.base.values import TensorShape
 from jflow.client.eager import EagerQueue, QueueReader, QueueWriter, TracedCalls
 from jflow.client.eager.streams import MAX_AHEAD_BYTES
@@ -338,6 +339,14 @@ class QueueBase(Handle):
             details["names"] = self.names
         dtypes = ", ".join(dtype.name for dtype in self.dtypes)
         return details | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
+
+    def _state_facts(self) -> Sequence[tuple[str, object]]:
+        if not self.is_eager:
+            return ()
+        state = ask(lambda: (int(self.size()), bool(self.is_closed())))
+        if state is None:
+            return (("size", "unknown: its task did not reply in time"),)
+        return (("size", state[0]), ("closed", "yes" if state[1] else ""))
 
     @property
     def _plain(self) -> EagerQueue:

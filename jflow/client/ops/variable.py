@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.handles import Uncopyable
+from jflow.base.text import bytes_text
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.eager import EagerVariable
 from jflow.client.ops.creators import CreatedByScope
@@ -34,7 +38,7 @@ from jflow.compiler.graph.primitives import read_p
 from jflow.plan.xla import internals
 
 
-class VariableLike(InPlaceOperators, RowUpdates, Uncopyable, Symbolic):
+class VariableLike(InPlaceOperators, RowUpdates, Carded, Uncopyable, Symbolic):
     """Base of variables and of several variables that are one value; usable as an array."""
 
     _instead_of_copy = (
@@ -354,10 +358,45 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         attributes = f"{self.name!r} shape={declared(self.shape)} dtype={self.dtype.name}"
         return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
+    def _card(self) -> Card:
+        facts = (
+            *value_facts(self),
+            ("value", self._operations.preview()),
+            ("container", self._ref.container or "the default one"),
+            ("device", self._ref.spec),
+            ("trained by optimizers", "" if self.trainable else "no"),
+        )
+        note = "" if self.is_eager else "In graph code: its value is that of a session."
+        return Card("Variable", self.name, facts, note=note)
+
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
         )
+
+
+def value_facts(variable: Any) -> Sequence[tuple[str, object]]:
+    """Returns the shape, the dtype and the size of a variable, for its card."""
+    dims, dtype = declared(variable.shape), variable.dtype
+    sizes = [size for size in dims or () if size is not None]
+    is_sized = dims is not None and len(sizes) == len(dims) and isinstance(dtype, np.dtype)
+    n_bytes = bytes_text(math.prod(sizes) * dtype.itemsize) if is_sized else None
+    return (("shape", dims), ("dtype", dtype.name), ("size", n_bytes))
+
+
+def parts_card(variable: Any, title: str) -> Card:
+    """Returns the card of a variable that consists of several.
+
+    Args:
+      variable: the whole, which iterates over its parts.
+      title: what its parts are called.
+    """
+    rows = [
+        (part.name, str(declared(part.shape)), str(part.operations.ref.spec))
+        for part in islice(variable, MAX_ROWS)
+    ]
+    table = CardTable(title, ("name", "shape", "device"), rows, len(variable))
+    return Card(type(variable).__name__, variable.name, value_facts(variable), (table,))
 
 
 def on_device_of(variable: Any) -> AbstractContextManager[Any]:

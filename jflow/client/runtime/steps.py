@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.text import seconds_text
@@ -34,6 +33,7 @@ from jflow.compiler.placement import (
     strategy_of,
 )
 from jflow.errors import OpError
+from jflow.view.cards import PlacedStep
 
 HOLD_S = 4.0
 """The longest time that a move holds steps, in seconds; running steps that use the state have half
@@ -83,6 +83,13 @@ def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
     return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
 
 
+def strategy_text(placement: str | Callable[..., Any]) -> str:
+    """Returns the name of a placement strategy, as options have it, for people."""
+    if callable(placement):
+        return getattr(placement, "__name__", type(placement).__name__)
+    return placement or "by requests only"
+
+
 def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
     """Returns the strategy that a user requests, with the costs measured on this machine.
 
@@ -95,7 +102,7 @@ def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
 
 def place_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
-) -> dict[Operation, Device]:
+) -> PlacedStep:
     """Returns the device of each operation that a step needs.
 
     Raises:
@@ -104,7 +111,7 @@ def place_step(
       UnavailableError, DeadlineExceededError: if a task that the step needs does not respond.
     """
     placement, _ = _place(graph, request, backend, placer, deadline)
-    return dict(placement)
+    return PlacedStep(placement)
 
 
 def explain_step(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 from jflow.base import forks
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
@@ -27,7 +28,7 @@ from jflow.client.runtime.target import checked_config, checked_target, open_bac
 from jflow.client.runtime.tracing import BLOCKS, RunMetadata, run_with_metadata
 from jflow.client.session.fetches import key_of, parse_feed_list, parse_fetches
 from jflow.client.session.settings import SessionSettings
-from jflow.client.session.steps import RunExecutable, SessionSteps
+from jflow.client.session.steps import RunExecutable, SessionSteps, names_text
 from jflow.compiler.graph import Graph, Operation, get_default_graph, stack
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Explanation
@@ -38,7 +39,7 @@ from jflow.errors import OpError
     *("run", "list_devices", "placement", "explain", "replace", "reset"),
     *("save_state", "restore_state"),
 )
-class Session(Closing):
+class Session(Carded, Closing):
     """Runs a graph in this process or on a cluster.
 
     A local session has its own copy of every variable. A session on a cluster uses the variables
@@ -399,3 +400,15 @@ class Session(Closing):
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""
         return f"<jflow.Session {state}on {self._target or 'this process'}>"
+
+    def _card(self) -> Card:
+        steps = self._steps.requests()
+        rows = [(names_text(one.fetches + one.targets), names_text(one.fed)) for one in steps]
+        facts = (
+            ("server", self._target or "this process"),
+            ("state", "closed" if self._closed else "open"),
+            ("graph", f"{len(self._graph.get_operations()):,} operations"),
+            ("placement", self._settings.placement_name),
+        )
+        tables = (CardTable("steps", ("fetches", "feeds"), rows),)
+        return Card("Session", "", facts, tables)

@@ -7,7 +7,7 @@ import threading
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.options import ConfigProto, RunOptions
 from jflow.client.runtime.backend import Backend
-from jflow.client.runtime.steps import placer_of
+from jflow.client.runtime.steps import placer_of, strategy_text
 from jflow.compiler.placement import Placer
 
 
@@ -54,6 +54,11 @@ class SessionSettings:
                     self._apply(config)
                 self._is_complete = True
         return self.deadline() if deadline.timeout is None else deadline
+
+    @property
+    def placement_name(self) -> str:
+        """The name of the placement strategy that the options ask for."""
+        return strategy_text(self._config.placement)
 
     def _apply(self, config: ConfigProto) -> None:
         self._config = config

@@ -12,13 +12,16 @@ from jflow.client.runtime.moving import MovingExecutable
 from jflow.client.runtime.steps import add_origin, register_step
 from jflow.client.session.fetches import FeedSlot, Fetches, parse_feeds, parse_fetches
 from jflow.client.session.settings import SessionSettings
-from jflow.compiler.graph import Graph
+from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.pipeline import StepRequest
 from jflow.errors import OpError
 from jflow.plan.xla import internals
 
 RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
 """Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
+
+
+_N_NAMES = 3
 
 
 class KnownStep(NamedTuple):
@@ -102,6 +105,10 @@ class SessionSteps:
             self._known[checks_nans][key] = KnownStep(executable, slots, parsed, self._graph)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
+    def requests(self) -> list[StepRequest]:
+        """Returns the steps that were run, the first one first."""
+        return [*self._executables.copy()]
+
     def n_runs(self) -> dict[StepRequest, int]:
         """Returns how often each step with movable state has run; omits those that have not run."""
         return {
@@ -127,3 +134,10 @@ class SessionSteps:
                     self._executables[request] = executable
             deadline.check("compiling the step")
         return executable
+
+
+def names_text(members: Sequence[Tensor | Operation]) -> str:
+    """Returns the first names of tensors and operations, for people."""
+    names = [member.name for member in members]
+    more = f" and {len(names) - _N_NAMES} more" if len(names) > _N_NAMES else ""
+    return ", ".join(names[:_N_NAMES]) + more

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
+from jflow.base.cards import Card, Carded
 from jflow.base.handles import Uncopyable
 from jflow.base.packing import Record
 from jflow.base.values import Conversions
@@ -17,7 +18,7 @@ from jflow.compiler.graph.primitives import resource_p
 from jflow.errors import InvalidArgumentError
 
 
-class Handle(Conversions, Uncopyable):
+class Handle(Conversions, Carded, Uncopyable):
     """The user's reference to a resource.
 
     In graph code it is part of the graph. Inside `jflow.connect` a queue or iterator state is
@@ -114,7 +115,24 @@ class Handle(Conversions, Uncopyable):
     def __repr__(self) -> str:
         mode = "eager " if self.is_eager else ""
         details = "".join(f" {key}={value}" for key, value in self._details().items())
-        return f"<jflow.{type(self).__name__.lstrip('_')} {mode}{self.name!r}{details}>"
+        container = f" container={self._ref.container!r}" if self._ref.container else ""
+        return f"<jflow.{type(self).__name__.lstrip('_')} {mode}{self.name!r}{details}{container}>"
+
+    def _card(self) -> Card:
+        is_shared = self._ref.is_shared
+        facts = (
+            *self._details().items(),
+            *self._state_facts(),
+            ("container", self._ref.container or "the default one"),
+            ("device", self._ref.spec),
+            ("shared", "by its name" if is_shared else "no, each session has its own"),
+        )
+        note = "" if self.is_eager else "In graph code: what it holds is that of a session."
+        return Card(type(self).__name__.lstrip("_"), self.name, facts, note=note)
+
+    def _state_facts(self) -> Sequence[tuple[str, object]]:
+        """Returns what the resource holds now, for its card; asked with `ask` only."""
+        return ()
 
     def _describe(self) -> Callable[[], str]:
         """Returns a function that returns the resource's repr but does not keep it alive."""

@@ -87,6 +87,10 @@ class VariableOperations(ABC):
     def describe(self, attributes: str) -> str:
         """Returns the attributes in the variable's repr, given those common to all variables."""
 
+    def preview(self) -> str | None:
+        """Returns the value in one line if this process has it; None otherwise."""
+        return None
+
     def read(self, name: str) -> Any:
         """Adds a read to the graph, or binds it as an equation."""
         graph = self.graph_of(())

@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.cards import Card, Carded
 from jflow.base.handles import Uncopyable
 from jflow.base.values import Dtype, TensorShape, declared
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag
-from jflow.client.ops.variable import VariableLike
+from jflow.client.ops.variable import VariableLike, parts_card
 from jflow.client.variables.partitioners import axis_of, split
 from jflow.compiler.graph import Graph, Symbolic, Tensor, control_dependencies
 
 
-class PartitionedVariable(Uncopyable, Symbolic):
+class PartitionedVariable(Carded, Uncopyable, Symbolic):
     """A variable cut along one dimension into parts, which can be on several tasks.
 
     `get_variable` makes it if there is a partitioner. As an operand it is one tensor, the
@@ -99,6 +100,9 @@ class PartitionedVariable(Uncopyable, Symbolic):
     def __repr__(self) -> str:
         attributes = f"shape={declared(self.shape)} dtype={self.dtype.name} parts={len(self)}"
         return f"<jflow.PartitionedVariable {self._name!r} {attributes}>"
+
+    def _card(self) -> Card:
+        return parts_card(self, "parts")
 
     # Reading ----------------------------------------------------------------------------------
 

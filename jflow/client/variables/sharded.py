@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.cards import Card
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag
-from jflow.client.ops.variable import VariableLike, on_device_of, read, sparse_delta
+from jflow.client.ops.variable import VariableLike, on_device_of, parts_card, read, sparse_delta
 from jflow.client.stateful.updates import ROWS_IN_RANGE, report_indices
 from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import Tensor
@@ -101,6 +102,9 @@ class ShardedVariable(VariableLike):
     def __repr__(self) -> str:
         attributes = f"shape={declared(self.shape)} dtype={self.dtype.name} shards={len(self)}"
         return f"<jflow.ShardedVariable {self._name!r} {attributes}>"
+
+    def _card(self) -> Card:
+        return parts_card(self, "shards")
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "graph_element", "to_tensor")

@@ -7,6 +7,7 @@ request is part of the equation's metadata, which JAX's transformations preserve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -17,6 +18,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.cluster import DeviceSpec
 from jflow.base.context import Stack
 from jflow.base.values import (
@@ -33,7 +35,7 @@ from jflow.base.values import (
 )
 from jflow.compiler.graph import origin, request, stack, text, tracing, unify
 from jflow.compiler.graph.effect_order import EffectOrder
-from jflow.compiler.graph.members import GraphMember, Members, Names
+from jflow.compiler.graph.members import GraphKeys, GraphMember, Members, Names
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     ResourceRef,
@@ -55,7 +57,7 @@ from jflow.plan.xla import jaxprs
 graphs: Stack[Graph] = Stack()
 
 
-class Tensor(GraphMember, Symbolic):
+class Tensor(GraphMember, Carded, Symbolic):
     """An output of an operation: a symbolic array with a dtype and shape."""
 
     __slots__ = ("index", "op", "var")
@@ -130,8 +132,18 @@ class Tensor(GraphMember, Symbolic):
         shape = declared(self.aval.shape)
         return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
+    def _card(self) -> Card:
+        facts = (
+            ("shape", declared(self.aval.shape)),
+            ("dtype", self.dtype.name),
+            ("operation", f"{self.op.name} ({self.op.type})"),
+            ("device", self.device),
+            ("made at", self.op.origin),
+        )
+        return Card("Tensor", self.name, facts, note="It has a value in a step: session.run.")
 
-class Operation(GraphMember):
+
+class Operation(GraphMember, Carded):
     """A node of the graph: a JAX equation with a name and control inputs.
 
     Attributes:
@@ -209,12 +221,31 @@ class Operation(GraphMember):
     def __repr__(self) -> str:
         return f"<jflow.Operation {self.name!r} type={self.type}>"
 
+    def _card(self) -> Card:
+        tensors = [("input", tensor) for tensor in self.inputs]
+        tensors += [("output", tensor) for tensor in self.outputs]
+        rows = [
+            (role, one.name, str(declared(one.aval.shape)), one.dtype.name) for role, one in tensors
+        ]
+        facts = (
+            ("type", self.type),
+            ("device", self.device),
+            ("runs after", ", ".join(op.name for op in self.control_inputs[:MAX_ROWS])),
+            ("made at", self.origin),
+        )
+        table = CardTable("tensors", ("", "name", "shape", "dtype"), rows, is_open=True)
+        return Card("Operation", self.name, facts, (table,))
+
+
+def _counts(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
+    return [(name, f"{count:,}") for name, count in pairs[:MAX_ROWS]]
+
 
 def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
     return None
 
 
-class Graph(Members[Operation, Tensor]):
+class Graph(Carded, Members[Operation, Tensor]):
     """A graph: operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
@@ -476,6 +507,22 @@ class Graph(Members[Operation, Tensor]):
 
     def __repr__(self) -> str:
         return f"<jflow.Graph of {len(self._operations)} operations>"
+
+    def _card(self) -> Card:
+        ops = self.get_operations()
+        types = Counter(op.type for op in ops).most_common()
+        devices = Counter(op.device or "not requested" for op in ops).most_common()
+        facts = (
+            ("operations", f"{len(ops):,}"),
+            ("variables", f"{len(self.get_collection(GraphKeys.GLOBAL_VARIABLES)):,}"),
+            ("state", f"{len(self._handles):,} variables and resources"),
+            ("finalized", "yes: no operation can be added" if self._finalized else ""),
+        )
+        tables = (
+            CardTable("types", ("type", "operations"), _counts(types), len(types)),
+            CardTable("devices", ("device", "operations"), _counts(devices), len(devices)),
+        )
+        return Card("Graph", "", facts, tables, note="jflow.inspect draws a placed graph.")
 
     def __str__(self) -> str:
         return text.graph_text(self.get_operations())

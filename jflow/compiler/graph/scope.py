@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from typing import Any
 
+from jflow.base.cards import Card, Carded
 from jflow.base.cluster import DeviceSpec
 from jflow.base.context import Fallback
 from jflow.compiler.graph import request, stack
@@ -102,6 +103,29 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextMana
     return request.request_scope(request.Request((None,), tuple(names)))
 
 
+class _ContainerScope(Carded, ContextDecorator, AbstractContextManager[None]):
+    """The context manager that `container` returns."""
+
+    def __init__(self, scopes: stack.Scopes, name: str) -> None:
+        self._scopes = scopes
+        self._name = name
+        self._entered = ExitStack()
+
+    def __enter__(self) -> None:
+        self._entered.enter_context(self._scopes.replaced(container=self._name))
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.close()
+
+    def __repr__(self) -> str:
+        return f"<jflow.container {self._name!r}>"
+
+    def _card(self) -> Card:
+        name = self._name or "the default container"
+        note = "State that is made in its with block lives there, and outlives the session."
+        return Card("container", name, note=note)
+
+
 def container(name: str) -> AbstractContextManager[None]:
     """Returns a context manager whose variables and resources live in the container `name`.
 
@@ -116,7 +140,7 @@ def container(name: str) -> AbstractContextManager[None]:
             f"{name!r} is not a container name: expected a letter, digit or '.', "
             "then letters, digits and any of '_.-/'"
         )
-    return get_default_graph().scopes.replaced(container=name)
+    return _ContainerScope(get_default_graph().scopes, name)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, picture_of
 from jflow.base.cluster import Device, Task, Wiring
 from jflow.base.text import seconds_text
 from jflow.compiler.graph import Operation
@@ -81,7 +83,7 @@ class Reason:
         return min(self.alternatives.items(), key=lambda each: each[1], default=None)
 
 
-class Explanation:
+class Explanation(Carded):
     """The placement of a step, with its reasons and its predicted time.
 
     Times are predictions of a simulator from estimated costs.
@@ -301,6 +303,28 @@ class Explanation:
             cells = (reason.operation, takes, reason.device, reason.why, *there)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
+
+    def _card(self) -> Card:
+        rows = [
+            (
+                reason.operation,
+                seconds_text(reason.seconds),
+                reason.device,
+                reason.why,
+                *(("", "") if other is None else (other[0], self._time_text(other[1]))),
+            )
+            for reason in islice(self._first_reasons(), MAX_ROWS)
+            for other in [reason.best_alternative]
+        ]
+        head = ("operation", "takes", "device", "why", "best alternative", "step there")
+        facts = (
+            ("placed by", self.strategy),
+            ("predicted step time", seconds_text(self.predicted_seconds)),
+            ("lower bound", seconds_text(self.lower_bound)),
+            *((f"by {name}", seconds_text(time)) for name, time in self.candidates.items()),
+        )
+        tables = (CardTable("operations", head, rows, len(self._ops)),)
+        return Card("Explanation", "", facts, tables, picture_of(self))
 
     _repr_markdown_ = to_markdown
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from jflow.base.cards import Card, Carded
 from jflow.base.progress import Progress
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
@@ -135,7 +136,7 @@ class Measuring:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Carded):
     """The outcome of a run.
 
     Attributes:
@@ -161,6 +162,20 @@ class Comparison:
     def verdict(self) -> Verdict:
         """How `auto` compares with a single device."""
         return verdict_of(self.cases, self.measured)
+
+    def __repr__(self) -> str:
+        return f"<jflow.lab.Comparison {self.summary}>"
+
+    def _card(self) -> Card:
+        names = sorted({name for case in self.cases for name in case.scores})
+        facts = (
+            ("summary", self.summary),
+            ("cases", f"{len(self.cases):,} simulated, {len(self.measured):,} measured"),
+            ("strategies", ", ".join(names)),
+            ("taken", f"on {self.origin.date}, {self.origin.machine}"),
+        )
+        note = "table(group) returns the table of a group in Markdown."
+        return Card("lab.Comparison", "", facts, note=note)
 
     def table(self, group: str) -> str:
         """The table of one group in Markdown, such as "small" or "contention"."""

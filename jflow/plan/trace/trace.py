@@ -5,15 +5,18 @@ A measured trace and a simulated one have this one form, so that both open in on
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.text import seconds_text
 from jflow.plan.trace.chrome import chrome_json
 from jflow.plan.trace.spans import Detail, Span, Transfer
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Carded):
     """The spans and transfers of one step.
 
     Attributes:
@@ -45,6 +48,39 @@ class Trace:
                 ]
             )
         )
+
+    def __repr__(self) -> str:
+        size = f"{len(self.spans)} spans on {len(self.devices)} devices"
+        return f"<jflow.Trace {self.title!r} of {size}, {seconds_text(self.seconds)}>"
+
+    def _card(self) -> Card:
+        busy: defaultdict[str, float] = defaultdict(float)
+        for span in self.spans:
+            busy[span.device] += span.seconds
+        devices = [(device, seconds_text(busy[device])) for device in self.devices[:MAX_ROWS]]
+        spans = sorted(self.spans, key=lambda span: -span.seconds)[:MAX_ROWS]
+        facts = (
+            ("takes", seconds_text(self.seconds)),
+            ("transfers", f"{len(self.transfers):,}"),
+            *self.details.items(),
+        )
+        tables = (
+            CardTable("devices", ("device", "busy"), devices, len(self.devices), is_open=True),
+            CardTable(
+                "spans, the longest first",
+                ("name", "kind", "device", "starts at", "takes"),
+                [
+                    (
+                        *(one.name, one.kind, one.device),
+                        *(seconds_text(one.start), seconds_text(one.seconds)),
+                    )
+                    for one in spans
+                ],
+                len(self.spans),
+            ),
+        )
+        note = "to_chrome() is for https://ui.perfetto.dev."
+        return Card("Trace", self.title, facts, tables, note=note)
 
     def to_chrome(self) -> str:
         """Returns the trace as JSON that https://ui.perfetto.dev and chrome://tracing open.

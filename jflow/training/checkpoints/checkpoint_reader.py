@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.values import Array
 from jflow.state.checkpoint_files import Checkpoint, local_path, open_checkpoint
 from jflow.training.checkpoints.checkpoint_state import latest_checkpoint
@@ -16,7 +18,7 @@ _TENSORFLOW_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 """Dtypes for which TensorFlow's protocol buffers have other names."""
 
 
-class CheckpointReader:
+class CheckpointReader(Carded):
     """The tensors of a checkpoint.
 
     Args:
@@ -35,6 +37,13 @@ class CheckpointReader:
 
     def __repr__(self) -> str:
         return f"<jflow.train.CheckpointReader of {self._path!r}, {len(self._infos)} tensors>"
+
+    def _card(self) -> Card:
+        infos = self._infos.items()
+        rows = [(key, str(info.shape), info.dtype) for key, info in islice(infos, MAX_ROWS)]
+        facts = (("path", self._path), *self._checkpoint.about.items())
+        table = CardTable("tensors", ("name", "shape", "dtype"), rows, len(infos), is_open=True)
+        return Card("train.CheckpointReader", "", facts, (table,))
 
     def get_variable_to_shape_map(self) -> Mapping[str, list[int]]:
         """The shape of each tensor, by name."""

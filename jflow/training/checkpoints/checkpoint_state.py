@@ -11,10 +11,13 @@ import json
 import logging
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.text import age_text
 from jflow.errors import OpError
 from jflow.state.checkpoint_files import delete, exists, local_path, locate
 
@@ -27,7 +30,7 @@ _LATEST, _ALL = "model_checkpoint_path", "all_model_checkpoint_paths"
 
 
 @dataclass(frozen=True)
-class CheckpointState:
+class CheckpointState(Carded):
     """The checkpoints of a directory.
 
     Attributes:
@@ -37,6 +40,21 @@ class CheckpointState:
 
     model_checkpoint_path: str
     all_model_checkpoint_paths: tuple[str, ...]
+
+    def _card(self) -> Card:
+        paths = self.all_model_checkpoint_paths[::-1]
+        times = (get_checkpoint_mtimes([path]) for path in paths[:MAX_ROWS])
+        now = time.time()
+        rows = [
+            (path, f"{age_text(now - saved[0])} ago" if saved else "not on this machine")
+            for path, saved in zip(paths, times, strict=False)
+        ]
+        table = CardTable(
+            "checkpoints, the latest first", ("path", "saved"), rows, len(paths), is_open=True
+        )
+        return Card(
+            "train.CheckpointState", "", (("latest", self.model_checkpoint_path),), (table,)
+        )
 
 
 def get_checkpoint_state(

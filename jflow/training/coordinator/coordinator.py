@@ -13,10 +13,12 @@ from typing import Any
 import jax
 
 from jflow.base import forks
+from jflow.base.cards import Card, Carded
 from jflow.base.cluster import Task
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
 from jflow.base.progress import Progress
+from jflow.base.text import seconds_text
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport
 from jflow.compiler.graph.members import visible
@@ -78,7 +80,7 @@ class _OnePerStrategy(type):
 
 
 @forks.guarded("schedule", "join", "done", "fetch", ignored=("close",))
-class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
+class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
     """Schedules functions onto the workers of a cluster, some of which may fail.
 
     A function runs on any worker that is free; its variables are on parameter servers. If its
@@ -395,6 +397,21 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     def __repr__(self) -> str:
         state = "closed " if self.is_closed else ""
         return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers())} workers>"
+
+    def _card(self) -> Card:
+        metrics = self.metrics()
+        times = metrics.closure_execution
+        ended = f"{metrics.succeeded:,} well, {metrics.failed:,} failed"
+        facts = (
+            ("state", "closed" if self.is_closed else "open"),
+            ("workers", f"{len(self._engine.workers()):,}"),
+            ("closures", f"{metrics.queued:,} wait, {metrics.running:,} run"),
+            ("ended", f"{ended}, {metrics.cancelled:,} cancelled"),
+            ("run again", f"{metrics.put_back:,} after a worker was lost"),
+            ("workers lost", f"{metrics.worker_failures:,} times"),
+            ("a closure takes", seconds_text(times.mean) if times.count else None),
+        )
+        return Card("ClusterCoordinator", "", facts)
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "is_closed")

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 import jax
 
+from jflow.base.cards import MAX_ROWS, Card, Carded
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.notices import WaitNotice
 from jflow.base.handles import Uncopyable
@@ -54,7 +55,7 @@ class Results(Protocol):
         """Whether a result was lost with its worker."""
 
 
-class RemoteValue(Conversions, Uncopyable):
+class RemoteValue(Conversions, Carded, Uncopyable):
     """The result of a scheduled function; made by `ClusterCoordinator.schedule`.
 
     The value is copied to the coordinator's process when the function ends, so that it can be read
@@ -170,6 +171,17 @@ class RemoteValue(Conversions, Uncopyable):
 
     def __repr__(self) -> str:
         return f"<jflow.RemoteValue of {self.name} {self.status.value}>"
+
+    def _card(self) -> Card:
+        where = "in this process" if self.is_here else "on its worker" if self.done() else ""
+        facts = (
+            ("function", self.name),
+            ("status", self.status.value),
+            ("error", self.error),
+            ("result", ", ".join(aval.str_short() for aval in self.avals[:MAX_ROWS])),
+            ("where", where),
+        )
+        return Card("RemoteValue", "", facts)
 
     # For the coordinator ------------------------------------------------------------------------
 
