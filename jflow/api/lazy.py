@@ -86,6 +86,6 @@ def on_first_use(
 
 
 def _own_names(namespace: dict[str, Any]) -> list[str]:
-    """The public names that a module has already, without its submodules."""
+    """Returns the public names that a module has already, without its submodules."""
     public = (name for name in namespace if name[0] != "_" and name != "TYPE_CHECKING")
     return [name for name in public if not isinstance(namespace[name], ModuleType)]

@@ -106,7 +106,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _graph_of(leaves: list[Any]) -> Graph | None:
-    """The graph to add a call to; None to call the function of JAX itself."""
+    """Returns the graph to add a call to; None to call the function of JAX itself."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph

@@ -26,7 +26,7 @@ _BEGINNINGS = ("TF", "JFLOW")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that keeps a cluster from working, or may.
+    """A defect of the environment, certain or possible, that keeps a cluster from working.
 
     Attributes:
       code: what it is, for programs, such as "port_taken".
@@ -107,14 +107,14 @@ def _report(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
 
 
 def membership_source_text(membership: Membership) -> str:
-    """The task and cluster that a source names, as text."""
+    """Returns the task and cluster that a source names, as text."""
     jobs = {job: membership.cluster.num_tasks(job) for job in membership.cluster.jobs}
     listed = ", ".join(f"{n} {job}" for job, n in jobs.items())
     return f"{membership.task or 'no task'} of a cluster with {listed}"
 
 
 def _misspelt(environ: Mapping[str, str]) -> list[Finding]:
-    """Variables whose names are nearly those that are read."""
+    """Returns variables whose names nearly equal those that are read."""
     findings = []
     for name in sorted(environ):
         if name in _VARIABLES or not name.upper().startswith(_BEGINNINGS):
@@ -127,7 +127,7 @@ def _misspelt(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[Finding]:
-    """Findings about the task of this process."""
+    """Returns findings about the task of this process."""
     try:
         if is_client(environ) or membership is None:
             return []
@@ -157,7 +157,7 @@ def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[
 def differences(
     views: Mapping[str, ClusterSpec],
 ) -> list[Finding]:
-    """Tasks that are at different addresses for those that know them.
+    """Returns the tasks that have different addresses for different members of the cluster.
 
     Args:
       views: the cluster as it is known, by the name of what knows it.

@@ -54,7 +54,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _cluster(
     diagnosis: Diagnosis, target: str | None, seconds: float
 ) -> tuple[ClusterSpec | None, str]:
-    """The cluster that is called, and what says it; None if there is none, which is a finding."""
+    """Returns the cluster to call and its source; None, with a finding, if there is none."""
     if target is None:
         if diagnosis.membership is not None:
             return diagnosis.membership.cluster, diagnosis.membership.source
@@ -78,7 +78,7 @@ def _cluster(
 
 
 def _content(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> dict[str, Any]:
-    """All findings as JSON data."""
+    """Returns all findings as JSON data."""
     task = None if diagnosis.membership is None else diagnosis.membership.task
     return {
         "source": source,
@@ -99,7 +99,7 @@ def _content(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> 
 
 
 def _text(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> str:
-    """All findings as text."""
+    """Returns all findings as text."""
     sources = [("*" if one.has_won else "", one.name, one.says) for one in diagnosis.sources]
     parts = [table(["", "SOURCE", "SAYS"], sources)]
     if seen := [

@@ -180,7 +180,7 @@ def _certificates(options: argparse.Namespace) -> dict[str, bytes]:
 
 
 def _secret(path: Path) -> bytes:
-    """The content of a private file; that of the authority may be read by others."""
+    """Returns the content of a private file; that of the authority may be read by others."""
     from jflow.net.wire.private_files import read_private  # noqa: PLC0415 - no other verb needs it
 
     try:

@@ -144,7 +144,7 @@ def _items(seen: Sequence[Seen], kind: str) -> list[tuple[Seen, Any]]:
 
 
 def _not_up(seen: Sequence[Seen]) -> list[str]:
-    """A line for each task that is not in the list because it did not answer."""
+    """Returns a line for each task that is not in the list because it did not answer."""
     lost = [one.report for one in seen if not one.is_up]
     return [f"{report.task} is {report.state.value}: {report.reason}" for report in lost]
 
@@ -175,14 +175,14 @@ def _stack_text(seen: Seen) -> str:
 
 
 def _cause_text(wait: WaitStatus) -> str:
-    """What a step waits for, or that it computes."""
+    """Returns what a step waits for, or that it computes."""
     if wait.orphaned_s is not None:
         return orphaned_text(wait.orphaned_s)
     return wait.cause or "computes"
 
 
 def _wait_text(wait: WaitStatus) -> str:
-    """What a step waits for, with the operation that waits if that is known."""
+    """Returns what a step waits for, with the operation that waits if that is known."""
     if not wait.cause:
         return _cause_text(wait)
     return f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"

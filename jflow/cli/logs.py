@@ -43,13 +43,13 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def log_variables(options: argparse.Namespace) -> dict[str, str]:
-    """The environment variables that are equivalent to the options."""
+    """Returns the environment variables that are equivalent to the options."""
     values = {LEVEL_VARIABLE: options.log, FORM_VARIABLE: options.log_format}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def log_options(options: argparse.Namespace) -> LogOptions:
-    """What is logged, by the options, else by the environment. Raises as `LogOptions`."""
+    """Returns what is logged, by the options, else by the environment. Raises as `LogOptions`."""
     return LogOptions.of({**os.environ, **log_variables(options)})
 
 
@@ -93,7 +93,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 class TaskLog(NamedTuple):
-    """Where the log of a task is.
+    """The location of a task's log.
 
     Attributes:
       task: its name.
@@ -138,7 +138,7 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _files_of(logs: Sequence[TaskLog], n_lines: int) -> Iterator[LogFile]:
-    """The files of logs, each once, although several tasks may log to it."""
+    """Yields the files of logs, each once, although several tasks may log to it."""
     tasks: dict[Path, list[str]] = {}
     for log in logs:
         if log.path is not None:
@@ -148,14 +148,14 @@ def _files_of(logs: Sequence[TaskLog], n_lines: int) -> Iterator[LogFile]:
 
 
 def _reasons(logs: Sequence[TaskLog]) -> Iterator[str]:
-    """Why there is no log of tasks that have none."""
+    """Returns why tasks without a log have none."""
     for log in logs:
         if log.path is None:
             yield printable(f"{log.task}: {log.reason}")
 
 
 def _text(files: Sequence[LogFile], logs: Sequence[TaskLog]) -> Iterator[str]:
-    """The lines for people, with the name of their task if there are several."""
+    """Yields the lines for people, with the name of their task if there are several."""
     for file in files:
         for task, line in file.read():
             yield printable(f"{task} {line}" if len(logs) > 1 else line)
@@ -183,7 +183,7 @@ def _follow(files: Sequence[LogFile], logs: Sequence[TaskLog], *, is_json: bool)
 
 
 def find_logs(target: str | None, tasks: Sequence[Task], seconds: float) -> list[TaskLog]:
-    """Where the logs of tasks are, of all if none is named.
+    """Returns the locations of the logs of some tasks, or of all.
 
     Those of a `jflow up` are known by its directory, whether its tasks answer or not; any other
     task says where its log is.
@@ -221,7 +221,7 @@ def _of_up(up: RunningUp, tasks: Sequence[Task]) -> list[TaskLog]:
 
 
 def _of_task(seen: Seen) -> TaskLog:
-    """The log of a task, from the task's own status."""
+    """Returns the log of a task, from the task's own status."""
     task, status = str(seen.report.task), seen.status
     if status is None:
         return TaskLog(task, None, f"is {seen.report.state.value}: {seen.report.reason}")
@@ -239,7 +239,7 @@ def _of_task(seen: Seen) -> TaskLog:
 
 
 class LogFile:
-    """A file that one task logs to, or several of one terminal.
+    """A log file of one task, or of several that share a terminal.
 
     Args:
       tail: its end.
@@ -288,7 +288,7 @@ class LogTail:
         self._inode = 0
 
     def read(self) -> list[str]:
-        """The whole lines that have come since the last call; at first the last ones."""
+        """Returns the whole lines that have come since the last call; at first the last ones."""
         try:
             file = self._path.open("rb")
         except OSError:
@@ -308,7 +308,7 @@ class LogTail:
 
 
 def _start_of_last(file: int, size: int, n_lines: int) -> int:
-    """Where the last lines of a file begin, without what follows its last end of a line."""
+    """Returns where the last lines of a file begin, without what follows its last end of a line."""
     position, n_left = size, n_lines + 1
     while position > 0:
         n_bytes = min(_BLOCK_BYTES, position)

@@ -126,7 +126,7 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
 
 
 def _of_own_host(task: Task, host: str) -> list[Finding]:
-    """Findings about why this machine cannot listen at the host of its task."""
+    """Returns findings about why this machine cannot listen at the host of its task."""
     try:
         listening_hosts(host, task, is_encrypted=True)
         is_encrypted = bool(os.environ.get("JFLOW_TLS_DIR"))
@@ -140,7 +140,7 @@ def _of_own_host(task: Task, host: str) -> list[Finding]:
 
 
 def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskProbe:
-    """A task at whose address something listens that cannot be used."""
+    """Returns findings about tasks at whose address another, unusable program listens."""
     if isinstance(error, UnauthenticatedError):
         what = (
             f"{task} at {address} has another token or certificate than this process: "
@@ -162,7 +162,7 @@ def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskP
 
 
 def _port_in_use(task: Task, address: str, why: str) -> Finding:
-    """The port of the task of this process is another one's."""
+    """Returns findings about another process on the port of this process's task."""
     return Finding(
         "port_taken",
         f"the port of {task}, {address}, is taken by another process ({why}); end that, or give "
@@ -171,7 +171,7 @@ def _port_in_use(task: Task, address: str, why: str) -> Finding:
 
 
 def _listens(address: str, seconds: float) -> bool:
-    """Whether something accepts connections at an address."""
+    """Returns whether something accepts connections at an address."""
     host, port = split_address(address)
     try:
         with socket.create_connection((numeric_host(host), port), timeout=seconds):
@@ -181,7 +181,7 @@ def _listens(address: str, seconds: float) -> bool:
 
 
 def _is_bound(address: str) -> bool:
-    """Whether another process has the port of an address of this machine."""
+    """Returns whether another process has the port of an address of this machine."""
     host, port = split_address(address)
     kind, *_, at = socket.getaddrinfo(numeric_host(host), port, type=socket.SOCK_STREAM)[0]
     with socket.socket(kind, socket.SOCK_STREAM) as one:
@@ -194,7 +194,7 @@ def _is_bound(address: str) -> bool:
 
 
 def _seen_from(probe: TaskProbe, seconds: float) -> Sequence[TaskReport]:
-    """The status of all tasks as the server of one task reports it."""
+    """Returns the status of all tasks as the server of one task reports it."""
     with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
         deadline = Deadline(seconds + _GRACE_S)
         client.call(WatchedCluster.inspect, StatusRequest(()), [], seconds, deadline)
@@ -240,7 +240,7 @@ def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
 
 
 def _not_there(probes: Sequence[TaskProbe]) -> list[Finding]:
-    """The tasks at whose addresses nothing listens."""
+    """Returns the tasks at whose addresses nothing listens."""
     down = [probe for probe in probes if probe.state == "down" and not probe.findings]
     if not down:
         return []
@@ -252,7 +252,7 @@ def _not_there(probes: Sequence[TaskProbe]) -> list[Finding]:
 
 
 def _connected(task: Task, address: str, seconds: float) -> closing[MasterClient]:
-    """A session on the server of a task, for a block."""
+    """Returns a context manager for a session on the server of a task."""
     return closing(connect(Target(address, task=task), seconds))
 
 
@@ -275,6 +275,6 @@ def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:
 
 
 def not_listed(error: OpError) -> Finding:
-    """Why a server that was named does not tell its cluster."""
+    """Returns why a server that was named does not report its cluster."""
     codes = {UnauthenticatedError: "other_token", FailedPreconditionError: "version_skew"}
     return Finding(codes.get(type(error), "down"), error.message)

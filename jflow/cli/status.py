@@ -104,7 +104,7 @@ def show(
 
 
 def connected(target: str | None, seconds: float) -> Watcher:
-    """A watcher of the cluster that is meant. Raises as `candidates`."""
+    """Returns a watcher of the cluster that the options name. Raises as `candidates`."""
     from jflow.cli.watcher import Watcher  # noqa: PLC0415 - no other command imports JAX for it
 
     return Watcher(candidates(target), seconds)
@@ -113,7 +113,7 @@ def connected(target: str | None, seconds: float) -> Watcher:
 def repeat(
     look: Callable[[], str], seconds: float, count: int | None = None, *, is_json: bool = False
 ) -> None:
-    """Prints a text every so many seconds, `count` times or until Ctrl-C.
+    """Prints a text every few seconds, `count` times or until Ctrl-C.
 
     A cluster that does not answer is reported, and called again.
     """
@@ -147,7 +147,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def status_text(seen: Sequence[Seen]) -> str:
-    """The tasks for people: a table, and below it the steps under way."""
+    """Returns the tasks for people: a table, and below it the steps under way."""
     headers = ["TASK", "STATE", "ADDRESS", "UP", "MEMORY", "DEVICES", "SESSIONS", "STEPS"]
     text = table(headers, [_row(one) for one in seen])
     silent = [f"{one.report.task}: {one.report.reason}" for one in seen if not one.is_up]
@@ -175,7 +175,7 @@ def doing_text(step: StepStatus) -> str:
 
 
 def orphaned_text(seconds: float) -> str:
-    """That a program still runs whose step was orphaned so many seconds ago."""
+    """Says for how many seconds the program of an orphaned step has been running."""
     return f"computes, though its step ended {age_text(seconds)} ago"
 
 
@@ -239,7 +239,7 @@ class TaskRates:
         self._before: dict[tuple[str, int], Any] = {}
 
     def rows(self, seen: Sequence[Seen]) -> list[dict[str, Any]]:
-        """What each task uses, for programs; None for what is not known."""
+        """Returns what each task uses, for programs; None for what is not known."""
         rows = [self._row(one) for one in seen]
         lives = [one.status for one in seen if one.status is not None]
         self._before = {(status.task, status.incarnation): status for status in lives}

@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser, *, has_target: bool = True) -> 
 
 
 def candidates(target: str | None) -> list[str]:
-    """The servers of the cluster that is meant; any of them knows the others.
+    """Returns the servers of the cluster that the options name; any of them knows the others.
 
     Args:
       target: what the user gave.
@@ -72,7 +72,7 @@ def candidates(target: str | None) -> list[str]:
 
 
 def parse_tasks(names: Sequence[str] | None) -> list[Task]:
-    """The tasks of --task. Raises ValueError if one is malformed."""
+    """Returns the tasks of --task. Raises ValueError if one is malformed."""
     return [Task.parse(name) for name in names or ()]
 
 
@@ -95,7 +95,7 @@ class RunningUp:
 def announced(
     targets: Sequence[str], logs: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> Iterator[None]:
-    """A block in which other commands of this user find the cluster of this process.
+    """Returns a context manager in which other commands of this user find this process's cluster.
 
     Args:
       targets: its servers.
@@ -161,7 +161,7 @@ def _process_ids() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, as the system counts; "" if there is none."""
+    """Returns when a process started, as the system counts; "" if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

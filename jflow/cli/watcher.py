@@ -43,7 +43,7 @@ class Seen:
         return self.status is not None
 
     def as_json(self, kinds: Iterable[str] = ()) -> dict[str, Any]:
-        """The task for programs, with lists of these kinds, which are empty unless it is up."""
+        """Returns the task as JSON data, with lists of these kinds, empty unless the task is up."""
         report = self.report
         head = {
             "name": str(report.task),
@@ -55,7 +55,7 @@ class Seen:
         return head | facts | {kind: [asdict(one) for one in self.items(kind)] for kind in kinds}
 
     def items(self, kind: str) -> Sequence[Any]:
-        """The records of a kind that it listed."""
+        """Returns the listed records of a kind."""
         return () if self.status is None else getattr(self.status, kind)
 
 
@@ -82,7 +82,7 @@ class Watcher(Closing):
         self._client: MasterClient | None = None
 
     def inspect(self, kinds: Iterable[str], tasks: Sequence[Task] = ()) -> list[Seen]:
-        """All tasks, or those that are named, with all of their items of these kinds.
+        """Returns all tasks, or those that are named, with all of their items of these kinds.
 
         Raises:
           UnavailableError: if no server answers.
@@ -146,7 +146,7 @@ class Watcher(Closing):
         )
 
     def _tried(self, target: str) -> MasterClient | UnavailableError:
-        """A connection to a server, or why there is none."""
+        """Returns a connection to a server, or why there is none."""
         try:
             return connect(target, self._seconds)
         except UnavailableError as error:
@@ -158,14 +158,14 @@ class Watcher(Closing):
 
 
 def _has_more(seen: Seen, request: StatusRequest) -> bool:
-    """Whether a task has items that it has not listed yet."""
+    """Returns whether a task has items that it has not listed yet."""
     if seen.status is None:
         return False
     return max(seen.status.totals.values(), default=0) > request.first + PAGE
 
 
 def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) -> Seen:
-    """A task with one more page of its items; what it lost meanwhile is not listed."""
+    """Returns a task with one more page of its items; what it lost meanwhile is not listed."""
     page = None if report is None else report.status
     if page is None or seen.status is None:
         return seen

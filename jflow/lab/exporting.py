@@ -20,7 +20,7 @@ from jflow.lab.importing import MILLISECONDS
 
 
 def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECONDS) -> str:
-    """A placement problem as JSON in the format of dnn-partitioning (`problem_of_json`).
+    """Converts a placement problem to JSON in the format of dnn-partitioning (`problem_of_json`).
 
     Devices of the type CPU are the CPUs if there are others too; of devices without a type, those
     with the least total time are the accelerators. An operation has the mean time of each kind. The
@@ -52,7 +52,7 @@ def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECO
 
 
 def _kinds(problem: Problem) -> tuple[list[int], list[int]]:
-    """The devices that are written as accelerators and as CPUs."""
+    """Returns the devices that are written as accelerators and as CPUs."""
     types = [getattr(device, "type", None) for device in problem.devices]
     if any(types):
         are_cpus = [kind == "CPU" and set(types) != {"CPU"} for kind in types]
@@ -82,7 +82,7 @@ def _memory(problem: Problem, accelerators: list[int]) -> float:
 def _nodes(
     problem: Problem, accelerators: list[int], cpus: list[int], unit: float
 ) -> list[dict[str, Any]]:
-    """The operations as nodes."""
+    """Returns the operations as nodes."""
     constraints, seconds = problem.constraints, problem.costs.seconds / unit
     on_accelerator = seconds[:, accelerators].mean(axis=1).tolist()
     on_cpu = seconds[:, cpus].mean(axis=1).tolist() if cpus else on_accelerator
@@ -110,7 +110,7 @@ def _nodes(
 
 
 def _edges(problem: Problem, nodes: list[dict[str, Any]], crossing: Any) -> list[dict[str, Any]]:
-    """The tensors as edges; adds the nodes of further results to `nodes`."""
+    """Returns the tensors as edges; adds the nodes of further results to `nodes`."""
     latency, byte_time = crossing.tolist()
     edges: list[dict[str, Any]] = []
     costs: dict[int, list[float]] = {}
@@ -135,7 +135,7 @@ def _edge(source: int, target: int, cost: float, n_bytes: float) -> dict[str, An
 
 
 def to_dot(graph: OperationGraph | Problem, schedule: Schedule | None = None) -> str:
-    """A graph, a problem, or a scheduled problem in the DOT language of Graphviz.
+    """Converts a graph, a problem or a scheduled problem to Graphviz' DOT language.
 
     Operations of a problem have their least time, edges their bytes; those of a schedule are
     in a cluster for each device, and edges between devices are dashed.
@@ -185,11 +185,11 @@ def _dot_node(graph: OperationGraph, number: int, problem: Problem | None) -> st
 
 
 def _name(operation: Any) -> str:
-    """The name of an operation, or its text if it has none."""
+    """Returns the name of an operation, or its text if it has none."""
     return str(getattr(operation, "name", operation))
 
 
 def _quoted(text: str) -> str:
-    """A string of DOT that is shown as `text`; Graphviz decodes escapes and entities."""
+    """Returns a string of DOT that is shown as `text`; Graphviz decodes escapes and entities."""
     escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("\r", "").replace("\n", "\\n") + '"'

@@ -15,7 +15,7 @@ GraphFamily = Callable[[random.Random, int], tuple[int, Edges]]
 
 
 def layered(rng: random.Random, n: int) -> tuple[int, Edges]:
-    """Layers of random width; each operation uses one to three of the layer before."""
+    """Returns layers of random width; each operation uses one to three of the layer before."""
     edges: Edges = []
     layer, n_operations = [0], 1
     while n_operations < n:
@@ -64,7 +64,7 @@ def wavefront(rng: random.Random, n: int) -> tuple[int, Edges]:
 
 
 def series_parallel(rng: random.Random, n: int) -> tuple[int, Edges]:
-    """An edge, again and again replaced by two in a row or two side by side."""
+    """Returns an edge that was repeatedly replaced by two in series or in parallel."""
     edges: Edges = [(0, 1)]
     n_operations = 2
     while n_operations < n:
@@ -100,7 +100,7 @@ def gaussian_elimination(rng: random.Random, n: int) -> tuple[int, Edges]:
 
 
 def fft(rng: random.Random, n: int) -> tuple[int, Edges]:
-    """The butterflies of a fast Fourier transform."""
+    """Returns the butterflies of a fast Fourier transform."""
     width = 2
     while width * 2 * ((width * 2).bit_length()) <= n:
         width *= 2
@@ -114,7 +114,7 @@ def fft(rng: random.Random, n: int) -> tuple[int, Edges]:
 
 
 def cholesky(rng: random.Random, n: int) -> tuple[int, Edges]:
-    """The tile algorithm of a Cholesky factorization."""
+    """Returns the tile algorithm of a Cholesky factorization."""
     size = 1
     while (size + 1) * (size + 2) * (size + 3) // 6 <= max(n, 4):
         size += 1
@@ -160,7 +160,7 @@ def random_problem(
     network: str = ONE_PORT,
     seed: int = 0,
 ) -> Problem:
-    """A random placement problem: a graph of a family with lognormal costs, in seconds.
+    """Returns a random placement problem: a graph of a family with lognormal costs, in seconds.
 
     Args:
       family: "layered", "fork_join", "wavefront", "series_parallel", "gaussian_elimination", "fft"

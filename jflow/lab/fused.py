@@ -74,7 +74,7 @@ class FusedStep:
 
 
 def _initial(step: WorkloadStep, names: Sequence[str]) -> Sequence[Array]:
-    """The initial values of variables."""
+    """Returns the initial values of variables."""
     known = {variable.op.name: variable for variable in step.graph.get_collection("variables")}
     with tf.Session(graph=step.graph) as session:
         session.run(step.initialize)

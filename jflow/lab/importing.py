@@ -148,7 +148,7 @@ class _Reader:
         )
 
     def nodes(self) -> dict[int, _Node]:
-        """The nodes by their id, in the document's order."""
+        """Returns the nodes by their id, in the document's order."""
         by_id: dict[int, _Node] = {}
         for number, node in enumerate(self._document["nodes"]):
             where = f"nodes[{number}]"
@@ -201,7 +201,7 @@ class _Reader:
         )
 
     def devices(self, accelerators: int, cpus: int) -> tuple[str, ...]:
-        """The names of the devices."""
+        """Returns the names of the devices."""
         names = self._document.get("deviceNames")
         n_devices = accelerators + cpus
         if isinstance(names, list) and len(names) == len({*map(str, names)}) == n_devices:
@@ -211,14 +211,14 @@ class _Reader:
         return tuple(f"{kind} {i}" for kind, i in zip(kinds, numbers, strict=True))
 
     def count(self, key: str) -> int:
-        """A number of devices."""
+        """Returns a number of devices."""
         value = self._value(self._document, key, "")
         if not _is_int(value) or value < 0:
             raise self.error("", f"has {key} {value!r}, not a number of devices")
         return int(value)
 
     def number(self, values: Mapping[str, Any], key: str, where: str) -> float:
-        """A time or size, which is finite and not negative."""
+        """Returns a time or size, which is finite and not negative."""
         value = self._value(values, key, where)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value < 0:
@@ -266,7 +266,7 @@ def _constraints(
 
 
 def _classes(nodes: Sequence[_Node]) -> tuple[int, ...]:
-    """The colocation class of each node; nodes without a color are alone."""
+    """Returns the colocation class of each node; nodes without a color are alone."""
     numbers: dict[Any, int] = {}
     keys = [("node", node.id) if node.color is None else ("color", node.color) for node in nodes]
     return tuple(numbers.setdefault(key, len(numbers)) for key in keys)
@@ -275,7 +275,7 @@ def _classes(nodes: Sequence[_Node]) -> tuple[int, ...]:
 def _allowed(
     reader: _Reader, nodes: Sequence[_Node], classes: Sequence[int], accelerators: int, n: int
 ) -> dict[int, tuple[int, ...]]:
-    """The devices of the classes that may not go to all `n`."""
+    """Returns the devices of the classes that may not go to all `n`."""
     allowed: dict[int, tuple[int, ...]] = {}
     for node, number in zip(nodes, classes, strict=True):
         fitting = range(0 if node.is_for_accelerators else accelerators, n)

@@ -85,22 +85,22 @@ class Measurement:
 
     @property
     def minimum(self) -> float:
-        """The time of the fastest round."""
+        """The time of the fastest round in seconds."""
         return min(self.times)
 
     @property
     def median(self) -> float:
-        """The median time of a round."""
+        """The median time of a round in seconds."""
         return median(self.times)
 
     @property
     def noise(self) -> float:
-        """The median distance of a round from the median round, relative to it."""
+        """The median relative deviation of a round from the median round."""
         return median(abs(each - self.median) for each in self.times) / self.median
 
     @property
     def is_correct(self) -> bool:
-        """Whether it computed what a single device computes, but for rounding."""
+        """Whether the results equal those of a single device, up to rounding."""
         return self.error <= TOLERANCE
 
 
@@ -127,7 +127,7 @@ class CheckedAlternative:
 
 
 class RecordedStrategy:
-    """A strategy that also places state, and records its first answer.
+    """A strategy that also places state, and records its first result.
 
     Where it is asked about the same operations again, once their state is somewhere, it gives the
     same schedule.
@@ -156,7 +156,7 @@ class RecordedStrategy:
         self._answers: dict[tuple[Hashable, ...], tuple[Problem, Schedule]] = {}
 
     def place(self, *parts: Any) -> Schedule:
-        """The schedule of a problem, given as its parts."""
+        """Returns the schedule of a problem, given by its parts."""
         problem = Problem(*parts)
         names = tuple(getattr(each, "name", each) for each in problem.graph.operations)
         if names not in self._answers:
@@ -168,7 +168,7 @@ class RecordedStrategy:
         return self._answers[names][1]
 
     def answered(self) -> tuple[Problem, Schedule]:
-        """The first problem, and the schedule of it. Raises ValueError if there is none."""
+        """Returns the first problem and its schedule. Raises ValueError if there is none."""
         for answer in self._answers.values():
             return answer
         raise ValueError(f"the placement {self.name!r} has chosen among no alternatives")
@@ -194,7 +194,7 @@ class MeasuringCluster(Closing):
         return [f"/job:worker/task:{i}/device:CPU:0" for i in range(self.n_devices)]
 
     def pid(self, index: int) -> int:
-        """The process id of a task."""
+        """Returns the process id of a task."""
         return self._cluster.pid("worker", index)
 
     @contextmanager
@@ -223,7 +223,7 @@ class MeasuringCluster(Closing):
     def session(
         self, step: WorkloadStep, placement: str | PlaceFunction | ByFunction
     ) -> tf.Session:
-        """A session on the first task."""
+        """Returns a session on the first task."""
         config = tf.ConfigProto(placement=placement)
         return tf.Session(self._cluster.target("worker", 0), graph=step.graph, config=config)
 
@@ -353,7 +353,7 @@ class MeasuringCluster(Closing):
             yield sessions
 
     def _reference(self) -> AbstractContextManager[Reference | None]:
-        """The program that tells the slowdown, if the cluster is calibrated.
+        """Returns the program that tells the slowdown, if the cluster is calibrated.
 
         Its block is around those of other sessions, as its end closes them.
         """
@@ -364,7 +364,7 @@ class MeasuringCluster(Closing):
     def _times(
         self, runs: Sequence[Callable[[], object]], rounds: int, reference: Reference | None
     ) -> tuple[list[tuple[float, ...]], float]:
-        """Times of functions in turns, and the slowdown meanwhile; see `Measurement`."""
+        """Returns times of functions in turns, and the slowdown meanwhile; see `Measurement`."""
         if reference is None or self._calibration is None:
             return alternated(runs, rounds), 1.0
         *times, reference_times = alternated([*runs, reference.run_step], rounds)
@@ -394,13 +394,13 @@ def measure(
 
 
 def cores_for(n_devices: int) -> list[int]:
-    """The core of each process: one of its own if there are enough, else in turns."""
+    """Returns the core of each process: one of its own if there are enough, else in turns."""
     available = sorted(os.sched_getaffinity(0))
     return [available[i % len(available)] for i in range(n_devices)]
 
 
 def single_device_losses(step: WorkloadStep, n_steps: int = 3) -> list[float]:
-    """The losses of the first steps on one device of this process."""
+    """Returns the losses of the first steps on one device of this process."""
     config = tf.ConfigProto(placement=SINGLE)
     with tf.Session(graph=step.graph, config=config) as session:
         session.run(step.initialize)
@@ -435,7 +435,7 @@ def _container(number: int) -> str:
 
 
 def _predicted(problem: Problem, schedule: Schedule) -> tuple[float, float]:
-    """Seconds of the step by single operations, and as `explain` predicts it."""
+    """Returns seconds of the step by single operations, and as `explain` predicts it."""
     step = problem.costs.step_seconds
     return (
         simulate(problem, schedule).makespan + step,

@@ -35,7 +35,7 @@ class MovedOperation:
 def moved_operations(
     problem: Problem, schedule: Schedule, n: int, seed: int
 ) -> list[MovedOperation]:
-    """Some operations on each device that they may go to.
+    """Returns some operations on each device that they may go to.
 
     Args:
       problem: what is scheduled.

@@ -44,7 +44,7 @@ class OptimumCase:
     seed: int
 
     def problem(self) -> Problem:
-        """The problem."""
+        """Returns the problem."""
         return random_problem(
             self.family,
             self.n,
@@ -119,7 +119,7 @@ def prove(case: OptimumCase, *, seconds: float = 60.0) -> KnownOptimum:
 
 
 def read_optima(path: Path) -> list[KnownOptimum]:
-    """The optima of a file; empty if there is none."""
+    """Returns the optima of a file; empty if there is none."""
     if not path.exists():
         return []
     rows = json.loads(path.read_text())["optima"]

@@ -136,7 +136,7 @@ def compare_large(
 
 
 def large_problem(family: str, ccr: float, seed: int) -> Problem:
-    """A problem of table C: about 300 operations on 8 equal devices under one port.
+    """Returns a problem of table C: about 300 operations on 8 equal devices under one port.
 
     An operation has one result, which is sent to a device once, as in the study; in
     `random_problem` each consumer gets a tensor of its own.
@@ -171,7 +171,7 @@ def large_problem(family: str, ccr: float, seed: int) -> Problem:
 
 
 def training_edges(n_layers: int, n_replicas: int) -> tuple[int, Edges]:
-    """A training step of replicas that share a variable for each layer.
+    """Returns a training step of replicas that share a variable for each layer.
 
     Operations 0 to `n_layers` - 1 are the variables, the next ones their updates, which belong on
     the device of the variable. Each replica computes its layers forwards and their gradients
@@ -204,7 +204,7 @@ def _is_in_table_a(known: KnownOptimum) -> bool:
 
 
 def _makespans(problem: Problem) -> Iterator[tuple[str, float]]:
-    """Each strategy that ships, but `auto` and those that are not installed."""
+    """Yields each strategy that ships, but `auto` and those that are not installed."""
     for name, place in (STRATEGIES | OPTIONAL).items():
         if name != "auto":
             try:

@@ -76,7 +76,7 @@ class TimedCluster(LocalCluster):
 
 
 def timed_problem(problem: Problem, seconds: float, links: TimedLinks = LINKS) -> Problem:
-    """The problem with other units, as a timed cluster can run it.
+    """Returns the problem with other units, as a timed cluster can run it.
 
     Transfers keep their times relative to operations. Sizes are whole numbers of bytes, at least
     one. Ports are those of the runtime: what waits for a receiver holds nothing else up. So are
@@ -153,7 +153,7 @@ def run_timed(
 def timed_graph(
     problem: Problem, schedule: Schedule, targets: Sequence[str]
 ) -> tuple[tf.Graph, list[tf.Tensor]]:
-    """The graph that takes the time of a problem.
+    """Returns the graph that takes the time of a problem.
 
     Args:
       problem: as `timed_problem` gives it.

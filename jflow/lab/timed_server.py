@@ -51,7 +51,7 @@ class TimedLinks:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """The links that `VARIABLE` describes."""
+        """Returns the links that `VARIABLE` describes."""
         latency, bandwidth = map(float, os.environ[VARIABLE].split())
         return cls(latency, bandwidth)
 

@@ -17,7 +17,7 @@ _NUMBERS = itertools.count()
 
 
 def can_write_events() -> bool:
-    """Whether the package is installed that writes event files."""
+    """Returns whether the package is installed that writes event files."""
     return find_spec("tensorboardX") is not None
 
 

@@ -336,7 +336,7 @@ class _SyncReplicasHook(SessionRunHook):
 
 
 def _local_step(global_step: Variable) -> Variable:
-    """The step with which this worker labels its gradients, on the worker's own device."""
+    """Returns the step with which this worker labels its gradients, on the worker's own device."""
     with colocate_with(no_op("local_anchor"), ignore_existing=True):
         return Variable(
             np.zeros((), global_step.dtype),

@@ -170,7 +170,7 @@ class Coordinator:
 
 
 def _alive(threads: Iterable[threading.Thread]) -> str:
-    """The names of those threads that are alive."""
+    """Returns the names of those threads that are alive."""
     return " ".join(sorted(thread.name for thread in threads if thread.is_alive()))
 
 

@@ -130,7 +130,7 @@ def _logits(images: Any, values: Any) -> Any:
 
 
 def accuracy(predictions: Array, labels: Array) -> float:
-    """The fraction of correct predictions, from 0 to 1."""
+    """Returns the fraction of correct predictions, from 0 to 1."""
     return float(np.mean(predictions == labels.argmax(axis=1)))
 
 

@@ -87,7 +87,7 @@ class LinkProbe:
 
     @property
     def kind(self) -> tuple[Pattern, bool]:
-        """What it has in common with others: the pattern, and whether it computes for long."""
+        """What the probe shares with others: its pattern, and whether it computes for long."""
         return self.pattern, self.products > 0
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ EXCHANGES: tuple[LinkProbe, ...] = (
 
 @dataclass(frozen=True)
 class LinkFit:
-    """A fitted link.
+    """The result of fitting a link.
 
     Attributes:
       link: what transfers over it take.
@@ -141,12 +141,12 @@ class LinkFit:
 
 
 def reference_step(site: Site, device: Device) -> TimedStep:
-    """A step of some milliseconds of a device that needs no other one."""
+    """Returns a step of some milliseconds of a device that needs no other one."""
     return exchange_step(site, LinkProbe(Pattern.NOTHING), device, device)
 
 
 def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Device) -> TimedStep:
-    """The step of an exchange between two devices."""
+    """Returns the step of an exchange between two devices."""
     at = {device: site.variable((256, 256), device) for device in (source, target)}
     produce, consume = _producer(exchange), _used(exchange)
 
@@ -183,7 +183,7 @@ def fit_link(
     base: Calibration,
     wiring: Wiring,
 ) -> LinkFit:
-    """The link with which the model explains the times of exchanges best.
+    """Fits the link with which the model explains the times of exchanges best.
 
     Args:
       name: the class of the link.
@@ -210,7 +210,7 @@ def fit_link(
 
 
 class _Model:
-    """Steps as the simulator predicts them, as a function of logarithms of constants.
+    """Predicted step times, as a function of the logarithms of constants.
 
     The constants are the part of the latency on the way, the overhead, the seconds a byte on the
     way and of a processor, what a second task adds, and a factor for all computing: how fast
@@ -235,7 +235,7 @@ class _Model:
         self.start = np.zeros(6)
 
     def constants(self, logs: Vector) -> tuple[Link, float, float]:
-        """The link, what a second task adds, and the factor for computing."""
+        """Returns the link, what a second task adds, and the factor for computing."""
         way, overhead, byte_seconds, task = self._prior * np.exp(logs[:4])
         # The part of the time for which processors are busy; it starts at 0.5.
         busy = 1 / (1 + np.exp(-logs[4]))
@@ -245,7 +245,7 @@ class _Model:
         return link, float(task), float(np.exp(logs[5]))
 
     def predicted(self, which: Any, logs: Vector) -> Vector:
-        """The predicted times of some of the steps: f64[steps]."""
+        """Returns the predicted times of some of the steps: f64[steps]."""
         link, task, factor = self.constants(logs)
         step_times = []
         for number in which:

@@ -28,7 +28,7 @@ _MOST = np.log(1e3)
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted constants.
+    """The result of fitting constants.
 
     Attributes:
       seconds: what each count takes, f64[counts].
@@ -46,17 +46,17 @@ class Fit:
 
 
 def median_of(errors: Vector) -> float:
-    """The median of errors; 0 if there are none."""
+    """Returns the median of errors; 0 if there are none."""
     return float(np.median(errors)) if errors.size else 0.0
 
 
 def upper_of(errors: Vector) -> float:
-    """The upper quartile of errors; 0 if there are none."""
+    """Returns the upper quartile of errors; 0 if there are none."""
     return float(np.quantile(errors, 0.75)) if errors.size else 0.0
 
 
 def fit_constants(counts: Vector, times: Vector, prior: Vector) -> Fit:
-    """The constants whose products with the counts of each step add up to its time.
+    """Fits constants whose products with the counts of each step add up to its time.
 
     Args:
       counts: f64[steps, counts].
@@ -101,7 +101,7 @@ def _fitted(counts: Vector, times: Vector, prior: Vector, begin: Vector | None =
 
 @dataclass(frozen=True)
 class LineFit:
-    """A straight line.
+    """A fitted straight line.
 
     Attributes:
       start: its value at 0.
@@ -115,7 +115,7 @@ class LineFit:
 
 
 def fit_line(xs: Sequence[float], times: Sequence[float]) -> LineFit:
-    """The line with the least squares of relative errors; neither part of it is negative."""
+    """Fits a line with least squares of relative errors, with neither part negative."""
     x, y = np.array(xs, float), np.array(times, float)
     columns = np.stack([np.ones_like(x), x], axis=1) / y[:, None]
     scale = np.array([1.0, max(float(x.max()), 1e-30)])

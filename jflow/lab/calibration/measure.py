@@ -50,7 +50,7 @@ their own steps are explained within 10 % (docs/decisions/placement.md#0068)."""
 
 @dataclass
 class _Result:
-    """What has been measured so far; fields are those of `Calibration`."""
+    """The measurements so far; its fields are those of `Calibration`."""
 
     rates: dict[str, Rates] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
@@ -124,13 +124,13 @@ class _Study(Protocol):
     def steps(self) -> Sequence[TimedStep]: ...
 
     def conclude(self, times: Sequence[Time], result: _Result) -> None:
-        """Adds to a result what the times of the steps tell."""
+        """Adds the conclusions from the step times to a result."""
 
 
 def _studies(
     site: Site, probes: Sequence[Probe], quick: bool, progress: Callable[[str], object]
 ) -> Iterator[_Study]:
-    """The studies of a calibration; each needs results of earlier ones only."""
+    """Yields the studies of a calibration; each needs results of earlier ones only."""
     for kind in dict.fromkeys(device.type for device in site.devices):
         device = next(device for device in site.devices if device.type == kind)
         progress(f"{kind} rates on {device}")
@@ -191,7 +191,7 @@ def _median_noise(times: Sequence[Time]) -> float:
 
 
 def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The sum over the programs of a step: f64[counts]."""
+    """Returns the sum over the programs of a step: f64[counts]."""
     programs = site.compiled(step).programs.values()
     total = sum(count_program(program.jaxpr.jaxpr) for program in programs)
     return np.asarray(total)
@@ -217,7 +217,7 @@ def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates
 
 
 def _call_steps(site: Site, at: Device, lengths: Sequence[int]) -> Iterator[TimedStep]:
-    """Chains of host calls, and then the same with programs between them."""
+    """Returns chains of host calls, without and with programs between them."""
     for has_programs in (False, True):
         for length in lengths:
             x = site.apply(_first, site.variable((1,), at), at=at)
@@ -229,7 +229,7 @@ def _call_steps(site: Site, at: Device, lengths: Sequence[int]) -> Iterator[Time
 
 
 def _calls(lengths: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
-    """Seconds of a host call, and of a program between two of them; from `_call_steps`."""
+    """Returns seconds of a host call, and of a program between two; from `_call_steps`."""
     n = len(lengths)
     alone, both = fit_line(lengths, times[:n]).slope, fit_line(lengths, times[n : 2 * n]).slope
     return max(alone / 2, 1e-7), max(both - alone, 1e-6)
@@ -316,7 +316,7 @@ def _two_transfers(
 
 
 def _port_share(times: Sequence[float]) -> float:
-    """The part of a transfer for which another one waits.
+    """Returns the fraction of a transfer for which another one waits.
 
     Args:
       times: of two small transfers, of the first one large, of the second one, of both.
@@ -339,7 +339,7 @@ def _overlapping(site: Site, a: Device, b: Device, size: int) -> list[TimedStep]
 
 
 def _overlap(times: Sequence[float]) -> float:
-    """How much of the shorter of a transfer and a computation is hidden behind the other."""
+    """Returns how much of the shorter of a transfer and a computation the other one hides."""
     neither, sent, computed, both = times
     shorter = max(min(sent, computed) - neither, 1e-9)
     return float(np.clip((sent + computed - neither - both) / shorter, 0.0, 1.0))

@@ -76,7 +76,7 @@ def _scattered(table: Any, x: Any) -> Any:
 
 
 def _rows_of(table: Any) -> Any:
-    """The same 16,384 rows each time, as a constant."""
+    """Returns the same 16,384 rows each time, as a constant."""
     return np.random.default_rng(0).integers(table.shape[0], size=16_384)
 
 

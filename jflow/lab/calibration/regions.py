@@ -55,7 +55,7 @@ class RegionTimes:
         self._seconds = _read(self._path)
 
     def get(self, digest: str, platform: str) -> float | None:
-        """The time of a program; None if it is not known."""
+        """Returns the time of a program; None if it is not known."""
         key = self._key(digest, platform)
         if key not in self._seconds:
             return None
@@ -63,7 +63,7 @@ class RegionTimes:
         return self._seconds[key]
 
     def put(self, digest: str, platform: str, seconds: float) -> None:
-        """Remembers the time of a program."""
+        """Stores the time of a program."""
         self._seconds.pop(self._key(digest, platform), None)
         self._seconds[self._key(digest, platform)] = seconds
         for key in [*self._seconds][: max(0, len(self._seconds) - self._capacity)]:
@@ -89,7 +89,7 @@ def measured_programs(
     clock: Clock = time.perf_counter,
     progress: Callable[[str], object] = lambda _: None,
 ) -> dict[str, float]:
-    """Seconds of the programs of a step, without their dispatch; measures those that are not known.
+    """Returns the times of a step's programs without dispatch, in seconds; measures unknown ones.
 
     A program runs on a device of this process, with arguments of ones, and its time is the least of
     at least seven runs. What takes arguments of unknown sizes, or cannot run here, is left out.

@@ -15,7 +15,7 @@ from jflow.errors import InvalidArgumentError
 
 
 def calibration_report(calibration: Calibration, *, now: Callable[[], float] = time.time) -> str:
-    """A calibration as text: rates, links, ports, age and errors, in several lines.
+    """Returns a calibration as text: rates, links, ports, age and errors, in several lines.
 
     Args:
       calibration: what to describe.
@@ -102,16 +102,16 @@ class PredictionCheck:
 
     @property
     def median_error(self) -> float:
-        """The median of the errors."""
+        """The median error."""
         return float(np.median(self.errors))
 
     @property
     def p90_error(self) -> float:
-        """The error that nine of ten plans do not exceed."""
+        """The 90th percentile of the errors."""
         return float(np.quantile(self.errors, 0.9))
 
     def text(self) -> str:
-        """The check as one line of text."""
+        """Returns the check as one line of text."""
         return (
             f"{len(self.errors)} plans: error {self.median_error:.1%} median, "
             f"{self.p90_error:.1%} p90; tau {self.tau:.2f}, {self.tau_beyond_noise:.2f} on "

@@ -48,7 +48,7 @@ class Time:
 
 
 def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
-    """The times of steps.
+    """Returns the times of steps.
 
     Each is run before. Then all have `n_runs` turns, so that a slow moment of the machine does not
     fall on one of them. In a turn a step runs once uncounted, because other steps have filled the
@@ -158,7 +158,7 @@ class Site(Closing):
             Session.reset(self._target, [self._container])
 
     def variable(self, shape: tuple[int, ...], at: Device) -> Tensor:
-        """The value of a new variable, f32 of that shape, whose elements differ."""
+        """Returns the value of a new variable, f32 of that shape, whose elements differ."""
         with self._graph.as_default(), container(self._container), device(str(at)):
             variable = Variable(self._graph.apply(lambda: _initial(shape), ()))
             self._variables.append(variable)
@@ -166,41 +166,41 @@ class Site(Closing):
             return value
 
     def apply(self, fun: Callable[..., Any], *args: Tensor, at: Device) -> Tensor:
-        """The result of a JAX function on a device."""
+        """Returns the result of a JAX function on a device."""
         (result,) = self.apply_all(lambda *args: [fun(*args)], *args, at=at)
         return result
 
     def apply_all(
         self, fun: Callable[..., Sequence[Any]], *args: Tensor, at: Device
     ) -> list[Tensor]:
-        """The results of a JAX function that gives several, on a device."""
+        """Returns the results of a JAX function that gives several, on a device."""
         with self._graph.as_default(), device(str(at)):
             results: list[Tensor] = self._graph.apply(fun, args)
             return results
 
     def as_text_and_back(self, x: Tensor, at: Device) -> Tensor:
-        """The same number after two calls of functions of the host."""
+        """Returns a number after two host calls, to text and back."""
         with self._graph.as_default(), device(str(at)):
             return string_to_number(as_string(x))
 
     def initialize(self) -> None:
-        """Initializes the variables that were made since the last call."""
+        """Initializes the variables that were created since the last call."""
         with self._graph.as_default():
             initializer = variables_initializer(self._variables)
         self._variables = []
         self._session.run(initializer)
 
     def times(self, steps: list[TimedStep], n_runs: int) -> list[Time]:
-        """The times of steps, see `typical_times`."""
+        """Returns the times of steps, see `typical_times`."""
         return typical_times([self.callable(step) for step in steps], n_runs, self._clock)
 
     def callable(self, step: TimedStep) -> Callable[[], object]:
-        """A function that runs a step."""
+        """Returns a function that runs a step."""
         call: Callable[[], object] = self._session.make_callable(list(step.fetched))
         return call
 
     def compiled(self, step: TimedStep) -> CompiledStep:
-        """The step as it runs, with its programs."""
+        """Returns the step as it runs, with its programs."""
         placement = self._session.placement(list(step.fetched))
         return compile_placed(StepRequest((), step.fetched, ()), placement)
 

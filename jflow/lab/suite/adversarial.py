@@ -55,7 +55,7 @@ class _Instance:
         return Problem(graph, [f"device {i}" for i in range(_N_DEVICES)], costs, Constraints())
 
     def changed(self, rng: random.Random) -> _Instance:
-        """A neighbour: another cost, another size, a dependency more or less."""
+        """Returns a neighbour: another cost, another size, a dependency more or less."""
         seconds, edges = [*self.seconds], [*self.edges]
         kind = rng.randrange(4)
         if kind == 0:
@@ -94,7 +94,7 @@ def adversarial_cases(
 
 
 def adversarial_problem(place: PlaceFunction, *, steps: int, seed: int) -> Problem:
-    """The worst problem found for a strategy, of 12 operations on 3 devices under one port.
+    """Returns the worst problem found for a strategy, of 12 operations on 3 devices under one port.
 
     Args:
       place: the strategy. Where it fails there is nothing to search; the table says why.
@@ -129,7 +129,7 @@ def _badness(instance: _Instance, place: PlaceFunction, rivals: Sequence[PlaceFu
 
 
 def _instance_of(problem: Problem) -> _Instance:
-    """The instance of a problem, its operations in topological order."""
+    """Returns the instance of a problem, its operations in topological order."""
     order = problem.graph.order
     position = {operation: i for i, operation in enumerate(order)}
     seconds = tuple(float(problem.costs.seconds[operation, 0]) for operation in order)

@@ -75,7 +75,7 @@ class SuiteCase:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def actual(self, problem: Problem) -> Problem:
-        """The problem that schedules of `problem` are simulated on."""
+        """Returns the problem that schedules of `problem` are simulated on."""
         return surprised(problem, self.surprise, zlib.crc32(self.key.encode()))
 
 
@@ -99,7 +99,7 @@ class CaseRange:
 
 
 def simulated_cases(scope: CaseRange) -> Iterator[SuiteCase]:
-    """The cases of graph families, group by group."""
+    """Yields the cases of graph families, group by group."""
     for cases in (_small, _small_one_port, _contention, _memory, _surprises, _clusters):
         yield from cases(scope)
 
@@ -145,7 +145,7 @@ def _small_one_port(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def _known(scope: CaseRange, group: str, network: str, n: int) -> Iterator[SuiteCase]:
-    """A random choice of the graphs whose optima are known."""
+    """Yields a random choice of the graphs whose optima are known."""
     fitting = [
         each.case
         for each in scope.optima
@@ -192,7 +192,7 @@ def _clusters(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def surprised(problem: Problem, surprise: str, seed: int) -> Problem:
-    """The problem with the real costs of a surprise.
+    """Returns the problem with the real costs of a surprise.
 
     Args:
       problem: as strategies saw it.
@@ -237,13 +237,13 @@ def model_cases(names: Sequence[str], quick: bool) -> Iterator[SuiteCase]:
 
 
 def model_problem(name: str, scale: str, n_devices: int) -> Problem:
-    """The placement problem of a workload whose variables are spread over all devices."""
+    """Returns the placement problem of a workload whose variables are spread over all devices."""
     devices = [str(device) for device in simulated_devices(n_devices)]
     return problem_of(WORKLOADS[name].build(scale, devices), n_devices)
 
 
 def imported_cases(folder: Path) -> Iterator[SuiteCase]:
-    """The graphs of all JSON files in a folder, with and without their memory limits.
+    """Yields the graphs of all JSON files in a folder, with and without their memory limits.
 
     Raises:
       InvalidArgumentError: if there is none, or one of them is not of the format.

@@ -178,7 +178,7 @@ class Comparison(Carded):
         return Card("lab.Comparison", "", facts, note=note)
 
     def table(self, group: str) -> str:
-        """The table of one group in Markdown, such as "small" or "contention"."""
+        """Returns the table of one group in Markdown, such as "small" or "contention"."""
         return page.table_of(group, self.cases)
 
 
@@ -331,7 +331,7 @@ class _Run:
         return [*every, *others.values()]
 
     def _plans(self, measuring: Measuring) -> list[tuple[str, int]]:
-        """The workloads that are run for real, and on how many devices."""
+        """Returns the workloads that are run for real, and on how many devices."""
         few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
         named = self.options.workloads
         names = [
@@ -387,7 +387,7 @@ class _Run:
 
 
 def _known(path: Path | None) -> list[KnownOptimum]:
-    """The optima of a file."""
+    """Returns the optima of a file."""
     if path is None:
         return []
     try:
@@ -404,7 +404,7 @@ def _compiles_for_minutes(name: str) -> bool:
 
 
 def _workloads(options: SuiteOptions) -> list[str]:
-    """The workloads that are asked for, "all" spelled out."""
+    """Returns the workloads that are asked for, "all" spelled out."""
     known = [*FAMILIES, *WORKLOADS, TIMED, ADVERSARIAL]
     if options.imported is not None:
         known.append(IMPORTED)
@@ -423,7 +423,7 @@ def _workloads(options: SuiteOptions) -> list[str]:
 
 
 def _devices(devices: Sequence[int]) -> list[int]:
-    """The numbers of devices, the smallest first."""
+    """Returns the numbers of devices, the smallest first."""
     if not devices or min(devices) < 2:
         shown = ", ".join(map(str, devices)) or "none"
         raise InvalidArgumentError(f"expected numbers of devices of 2 or more, got {shown}")

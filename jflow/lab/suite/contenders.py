@@ -43,7 +43,7 @@ class Contender:
 
 
 def fused_step() -> Contender:
-    """The contender `FUSED`, which is no strategy."""
+    """Returns the contender `FUSED`, which is no strategy."""
 
     def place(*_: Any) -> Any:
         raise UnimplementedError("a fused step is one program, and has no placement")
@@ -52,7 +52,7 @@ def fused_step() -> Contender:
 
 
 def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Contender]:
-    """The strategies by the names or functions that a user gives.
+    """Returns the strategies by the names or functions that a user gives.
 
     Args:
       strategies: "all" for those that ship, or what `ConfigProto(placement=...)` takes, but for
@@ -82,7 +82,7 @@ def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Conten
 
 
 def fingerprints_of(contenders: Sequence[Contender]) -> dict[str, str]:
-    """The fingerprints of all strategies that ship and of contenders, by name."""
+    """Returns the fingerprints of all strategies that ship and of contenders, by name."""
     ship = {name: _fingerprint(place) for name, place in STRATEGIES.items()}
     return ship | {each.name: each.fingerprint for each in contenders}
 
@@ -104,7 +104,7 @@ def _fingerprint(place: PlaceFunction) -> str:
 
 @cache
 def _scoring_text() -> bytes:
-    """The source of costs, simulator, strategies that ship, and scores."""
+    """Returns the source of costs, simulator, strategies that ship, and scores."""
     rooms = (*jflow.compiler.placement.__path__, *jflow.compiler.schedule.__path__)
     paths = [path for room in rooms for path in sorted(Path(room).rglob("*.py"))]
     paths.append(Path(__file__).with_name("scoring.py"))

@@ -54,7 +54,7 @@ class Goal:
 
 
 def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> list[Goal]:
-    """The goals that the results of a run can judge."""
+    """Returns the goals that the results of a run can judge."""
     return [
         *_optimal(cases),
         *_never_slower(cases, measured),
@@ -68,7 +68,7 @@ def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> 
 
 
 def read_goals(path: Path) -> list[Goal]:
-    """Goals whose figures take longer than a run, from a file; none where there is no file.
+    """Reads the goals that are too slow to measure in every run; returns [] if the file is missing.
 
     Raises:
       InvalidArgumentError: if it is no list of goals.
@@ -85,7 +85,7 @@ def read_goals(path: Path) -> list[Goal]:
 
 
 def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
-    """How well the plans of each workload and number of devices were predicted."""
+    """Returns how well the plans of each workload and number of devices were predicted."""
 
     def plan(result: MeasuredResult) -> tuple[str, int]:
         return result.workload, result.n_devices
@@ -155,7 +155,7 @@ def _of_each(about: str, most: float, accuracies_of: Sequence[tuple[Accuracy, fl
 
 
 def _plans(accuracy: Accuracy) -> str:
-    """The name of the plans of a workload: those on two devices go without their number."""
+    """Returns the name of the plans of a workload: those on two devices go without their number."""
     name = accuracy.workload
     return name if accuracy.n_devices == 2 else f"{name} on {accuracy.n_devices}"
 
@@ -239,7 +239,7 @@ _UNSAID = f"no reason is given; NOTES.md of this folder can have one, below `{RE
 
 
 def goals_text(goals: Sequence[Goal], notes: str, *, is_quick: bool = False) -> str:
-    """The table of goals, in the order of their names, and the reasons from the notes."""
+    """Returns the table of goals, in the order of their names, and the reasons from the notes."""
     ordered = sorted(goals, key=lambda goal: goal.name)
     no, unsaid = ("not judged", _QUICK) if is_quick else ("**no**", _UNSAID)
     body = [
@@ -257,5 +257,5 @@ def goals_text(goals: Sequence[Goal], notes: str, *, is_quick: bool = False) -> 
 
 
 def without_reasons(notes: str) -> str:
-    """The notes but for the reasons."""
+    """Returns the notes but for the reasons."""
     return _SECTION.sub("", notes)

@@ -49,7 +49,7 @@ class Measurer(Protocol):
     def __call__(
         self, workload: str, n_devices: int, placements: Sequence[PlaceFunction], rounds: int
     ) -> Sequence[StepTimes]:
-        """The times under each of the placements."""
+        """Returns the times under each of the placements."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Accuracy:
 
 
 def measurement_key(workload: str, n_devices: int, strategy: str, rounds: int) -> str:
-    """The digest of all that a measurement depends on but the machine and the code."""
+    """Returns the digest of a measurement's parameters, except for machine and code."""
     facts = json.dumps([workload, n_devices, strategy, rounds])
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
@@ -153,7 +153,7 @@ def measured(
 
 
 def _named(contender: Contender) -> PlaceFunction:
-    """The strategy under the name that it has in tables."""
+    """Returns the strategy under the name that it has in tables."""
 
     def place(*parts: Any) -> Any:
         return contender.place(*parts)
@@ -169,7 +169,7 @@ def _failed(
 
 
 def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
-    """How well the plans of one workload on one number of devices were predicted."""
+    """Returns how well the plans of one workload on one number of devices were predicted."""
     plans = [each for each in results if not each.refused and each.strategy != FUSED]
     if not plans:
         return None
@@ -263,7 +263,7 @@ class AlternativesChecker(Protocol):
     def __call__(
         self, workload: str, strategy: str, n_devices: int, rounds: int, seed: int
     ) -> Sequence[Alternative]:
-        """The alternatives, those that the strategy chose among them."""
+        """Returns the alternatives, those that the strategy chose among them."""
 
 
 def checked_alternatives(
@@ -273,7 +273,7 @@ def checked_alternatives(
     seed: int,
     earlier: Mapping[str, MeasuredResult],
 ) -> dict[str, MeasuredResult]:
-    """The alternatives of operations of one workload, by keys for a file of results.
+    """Returns the alternatives of operations of one workload, by keys for a file of results.
 
     Args:
       check: runs them.

@@ -31,7 +31,7 @@ with them: the step time that `explain` predicts, and that of steps that pin the
 
 
 def measured_section(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) -> str:
-    """The section of step times on real processes, beside what was predicted."""
+    """Returns the section of step times on real processes, beside what was predicted."""
     lines = ["## Measured", "", _MEASURED, _step_times(measured), _PREDICTED]
     lines.append(_accuracies(measured))
     if "measured" in pictures:
@@ -40,7 +40,7 @@ def measured_section(measured: Sequence[MeasuredResult], pictures: Mapping[str, 
 
 
 def alternatives_section(results: Sequence[MeasuredResult]) -> str:
-    """The section of single operations on each device, beside what `explain` predicts."""
+    """Returns the section of single operations on each device, beside what `explain` predicts."""
     body = [
         [
             each.strategy,

@@ -121,7 +121,7 @@ def page(
     long_goals: Sequence[goals.Goal] = (),
     notes: str = "",
 ) -> str:
-    """The whole page.
+    """Returns the whole page.
 
     Args:
       origin: where the results come from.
@@ -165,7 +165,7 @@ def page(
 
 
 def table_of(group: str, cases: Sequence[CaseResult]) -> str:
-    """The table of one group; "" if it has no results."""
+    """Returns the table of one group; "" if it has no results."""
     results = of_group(cases, group)
     return _TABLES[group](results) if results else ""
 
@@ -186,7 +186,7 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
 
 
 def _partial(group: str, results: Sequence[CaseResult]) -> Iterator[str]:
-    """Which strategies ran in some cases only, so that their means are of fewer cases."""
+    """Yields which strategies ran in some cases only, so that their means are of fewer cases."""
     runs = Counter(name for result in results for name in result.scores)
     if few := [f"{strategy_name(name)} in {n}" for name, n in runs.items() if n < len(results)]:
         yield f"Of {len(results)} cases some strategies ran in fewer: {', '.join(few)}.\n"
@@ -204,7 +204,7 @@ def _fixed(group: str, results: Sequence[CaseResult]) -> Iterable[str]:
 
 
 def _refusals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> Iterator[str]:
-    """How often each strategy gave no schedule, and why, its first reasons in full."""
+    """Yields how often each strategy gave no schedule, and why, its first reasons in full."""
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     for result in cases:
         for name, score in result.scores.items():

@@ -30,14 +30,14 @@ def machine() -> str:
 
 
 def n_cores() -> int:
-    """How many cores this process may use."""
+    """Returns how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def load() -> float:
-    """How many processes ran or waited for a core in the last minute, on average."""
+    """Returns how many processes ran or waited for a core in the last minute, on average."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
@@ -109,7 +109,7 @@ def save(path: Path, results: GroupResults) -> None:
 
 
 def read(path: Path) -> GroupResults | None:
-    """The results of a file; None where there is none.
+    """Returns the results of a file; None where there is none.
 
     Raises:
       InvalidArgumentError: if the file is not one of this benchmark.
@@ -133,7 +133,7 @@ def read(path: Path) -> GroupResults | None:
 def resumable(
     earlier: GroupResults, origin: Origin, fingerprints: Mapping[str, str]
 ) -> GroupResults:
-    """The results that this machine would find again: of strategies that have not changed.
+    """Returns the results that this machine would find again: of strategies that have not changed.
 
     Times of one workload are compared with each other, so all of them go if one does.
 
@@ -157,7 +157,7 @@ def resumable(
 
 
 def _is_outdated(case: CaseResult, fingerprints: Mapping[str, str]) -> bool:
-    """Whether a graph was searched for against a strategy that has changed since then.
+    """Returns whether a graph was searched for against a strategy that has changed since then.
 
     The case itself says against what: the file may have cases of several runs.
     """
@@ -166,7 +166,7 @@ def _is_outdated(case: CaseResult, fingerprints: Mapping[str, str]) -> bool:
 
 
 def kept_beside(earlier: GroupResults, origin: Origin) -> GroupResults:
-    """The resumable results that stay beside those of a run, which need not name them.
+    """Returns the resumable results that stay beside those of a run, which need not name them.
 
     Runs of another seed or length have other cases of the same kind, which would count twice.
     """

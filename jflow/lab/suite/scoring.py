@@ -170,7 +170,7 @@ def _score(
 
 
 def reason_of(error: Exception) -> str:
-    """An exception as one line for a table."""
+    """Returns an exception as one line for a table."""
     text = error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:300]
 
@@ -182,7 +182,7 @@ def _proof(
     optima: Optima,
     seconds: float,
 ) -> tuple[float | None, bool | None]:
-    """The proven optimum, and whether there is a placement at all."""
+    """Returns the proven optimum, and whether there is a placement at all."""
     is_feasible = True if upper else None
     if case.surprise or len(problem.graph) > _MOST_FOR_A_PROOF:
         return None, is_feasible

@@ -20,12 +20,12 @@ Yardstick = Callable[[CaseResult], float | None]
 
 
 def to_optimum(result: CaseResult) -> float | None:
-    """The proven optimum of a case."""
+    """Returns the proven optimum of a case."""
     return result.optimum
 
 
 def to_best(result: CaseResult) -> float | None:
-    """The best schedule that is known for a case."""
+    """Returns the best schedule that is known for a case."""
     return result.best
 
 
@@ -208,12 +208,12 @@ def best_fixed(results: Sequence[CaseResult]) -> tuple[float, Mapping[str, str]]
 
 
 def of_group(results: Iterable[CaseResult], group: str) -> list[CaseResult]:
-    """The results of one group."""
+    """Returns the results of one group."""
     return [result for result in results if result.group == group]
 
 
 def summary_line(results: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> str:
-    """The outcome of a run in one line."""
+    """Returns the outcome of a run in one line."""
     verdict = verdict_of(results, measured)
     names = dict.fromkeys(name for result in results for name in result.scores)
     parts = [
@@ -248,7 +248,7 @@ def surprise_losses(results: Sequence[CaseResult], strategy: str, surprise: str)
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The smallest value that at least this fraction of the values does not exceed."""
+    """Returns the smallest value that at least this fraction of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)] if ordered else math.inf
 

@@ -18,7 +18,7 @@ from jflow.lab.workloads.workload import Servers, Workload, apply, data, update
 
 @dataclass(frozen=True)
 class ActorLearnerScale:
-    """The size.
+    """The size of the workload.
 
     Attributes:
       actors: how many.
@@ -60,7 +60,7 @@ def _play(
 
 
 def _loss(weights: jax.Array, last: jax.Array, seen: jax.Array, push: jax.Array) -> jax.Array:
-    """How far one action more leaves the games from rest."""
+    """Returns how far one action more leaves the games from rest."""
     seen = seen.reshape(-1, seen.shape[-1])
     moved = 0.9 * seen + 0.1 * jnp.tanh(_policy(weights, last, seen) @ push)
     return jnp.mean(moved**2)

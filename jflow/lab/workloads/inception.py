@@ -35,14 +35,14 @@ class InceptionScale:
 
 
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A convolution of images f32[batch, height, width, channels], and the positive part."""
+    """Returns a convolution of images f32[batch, height, width, channels], followed by ReLU."""
     numbers = ("NHWC", "HWIO", "NHWC")
     x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
     return jax.nn.relu(x)
 
 
 def _pooled(x: jax.Array) -> jax.Array:
-    """The mean of each three by three pixels."""
+    """Returns the mean of each three by three pixels."""
     total: jax.Array = jax.lax.reduce_window(
         x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"
     )
@@ -50,7 +50,7 @@ def _pooled(x: jax.Array) -> jax.Array:
 
 
 def _halved(x: jax.Array) -> jax.Array:
-    """The mean of each two by two pixels."""
+    """Returns the mean of each two by two pixels."""
     batch, height, width, channels = x.shape
     return x.reshape(batch, height // 2, 2, width // 2, 2, channels).mean((2, 4))
 

@@ -50,7 +50,7 @@ def _layer(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def _loss(wide: jax.Array, deep: jax.Array, last: jax.Array, clicked: jax.Array) -> jax.Array:
-    """The logistic loss; the wide part is one number of each embedding."""
+    """Returns the logistic loss; the wide part is one number of each embedding."""
     logits = (deep @ last)[:, 0] + wide.sum(axis=1)
     return jnp.mean(jax.nn.softplus(logits) - clicked * logits)
 

@@ -73,7 +73,7 @@ class Workload(Generic[S]):
     def build(
         self, scale: str | S = "small", servers: Sequence[str] = (), container: str = ""
     ) -> WorkloadStep:
-        """The step of a size, in a new graph. Equal arguments give equal graphs.
+        """Returns the step of a size, in a new graph. Equal arguments give equal graphs.
 
         Args:
           scale: a name in `scales`, or a size.
@@ -110,7 +110,7 @@ class Servers:
         self._n_variables = 0
 
     def at(self, position: float) -> AbstractContextManager[Any]:
-        """A block in which variables are on the device at a position from 0 to below 1.
+        """Returns a context manager under which variables are on the device at a position from 0 to below 1.
 
         Layers of equal positions are together; those of a model that is divided into as many
         pieces as there are devices are apart.
@@ -120,7 +120,7 @@ class Servers:
         return tf.device(self._devices[int(position * len(self._devices))])
 
     def weights(self, position: float, name: str, *shape: int) -> tf.Variable:
-        """A variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
+        """Returns a variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
         self._n_variables += 1
         with self.at(position):
             n_in = shape[-2] if len(shape) > 1 else shape[-1]
@@ -128,7 +128,7 @@ class Servers:
             return tf.Variable(value, name=name)
 
     def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
-        """A variable f32[shape] of zeros."""
+        """Returns a variable f32[shape] of zeros."""
         with self.at(position):
             return tf.Variable(apply(_zeros, shape), name=name)
 
@@ -139,13 +139,13 @@ def apply(fun: Callable[..., Any], *args: Any) -> Any:
 
 
 def data(seed: int, *shape: int) -> tf.Tensor:
-    """A constant f32[shape] of normal random numbers."""
+    """Returns a constant f32[shape] of normal random numbers."""
     values = np.random.default_rng(seed).normal(size=shape)
     return tf.constant(values.astype(np.float32), name="data")
 
 
 def labels(seed: int, n_classes: int, *shape: int) -> tf.Tensor:
-    """A constant i32[shape] of random classes."""
+    """Returns a constant i32[shape] of random classes."""
     values: Array = np.random.default_rng(seed).integers(0, n_classes, shape).astype(np.int32)
     return tf.constant(values, name="labels")
 
@@ -153,7 +153,7 @@ def labels(seed: int, n_classes: int, *shape: int) -> tf.Tensor:
 def descend(
     loss: tf.Tensor, variables: Sequence[tf.Variable], rate: float
 ) -> tuple[tf.Tensor, tf.Operation]:
-    """The loss, and a step of gradient descent."""
+    """Returns the loss, and a step of gradient descent."""
     slopes = tf.gradients(loss, list(variables))
     return loss, update(variables, slopes, rate)
 
@@ -161,7 +161,7 @@ def descend(
 def update(
     variables: Sequence[tf.Variable], slopes: Sequence[tf.Tensor], rate: float, *others: Any
 ) -> tf.Operation:
-    """An operation that subtracts slopes, and does `others`."""
+    """Returns an operation that subtracts slopes, and does `others`."""
     done = [
         variable.assign_sub(rate * slope) for variable, slope in zip(variables, slopes, strict=True)
     ]
@@ -169,13 +169,13 @@ def update(
 
 
 def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The mean of scalars."""
+    """Returns the mean of scalars."""
     result: tf.Tensor = apply(_mean, *values)
     return result
 
 
 def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:
-    """The mean cross entropy of logits f32[n, classes] and classes i32[n]."""
+    """Returns the mean cross entropy of logits f32[n, classes] and classes i32[n]."""
     chances = jax.nn.log_softmax(logits)
     return -jnp.mean(jnp.take_along_axis(chances, classes[:, None], axis=1))
 
@@ -185,7 +185,7 @@ def _mean(*values: jax.Array) -> jax.Array:
 
 
 def _uniform(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
-    """Random numbers f32[shape] with the mean 0.
+    """Returns random numbers f32[shape] with the mean 0.
 
     They are a hash of their positions (lowbias32 of Wellons, "Prospecting for hash functions",
     2018): XLA takes seconds to compile one of JAX's own generators for each variable.
@@ -203,12 +203,12 @@ def _zeros(shape: tuple[int, ...]) -> jax.Array:
 
 
 def simulated_devices(n_devices: int) -> list[Device]:
-    """The devices of a cluster with a task for each CPU device, and no job "ps"."""
+    """Returns the devices of a cluster with a task for each CPU device, and no job "ps"."""
     return [Device(Task("worker", i), "CPU", 0) for i in range(n_devices)]
 
 
 def problem_of(step: WorkloadStep, n_devices: int) -> Problem:
-    """The placement problem of the training step of a workload.
+    """Returns the placement problem of the training step of a workload.
 
     It is what a session on the first task of such a cluster asks, so a strategy's answer can be
     simulated for any number of devices without running one.

@@ -46,19 +46,19 @@ class CheckpointReader(Carded):
         return Card("train.CheckpointReader", "", facts, (table,))
 
     def get_variable_to_shape_map(self) -> Mapping[str, list[int]]:
-        """The shape of each tensor, by name."""
+        """Returns the shape of each tensor, by name."""
         return {key: [*info.shape] for key, info in self._infos.items()}
 
     def get_variable_to_dtype_map(self) -> Mapping[str, str]:
-        """The name of the dtype of each tensor, by name."""
+        """Returns the name of the dtype of each tensor, by name."""
         return {key: info.dtype for key, info in self._infos.items()}
 
     def has_tensor(self, tensor_str: str) -> bool:
-        """Whether there is a tensor of that name."""
+        """Returns whether there is a tensor of that name."""
         return tensor_str in self._infos
 
     def get_tensor(self, tensor_str: str) -> Array:
-        """A tensor as a NumPy array: an int4 as int8, random keys as their data.
+        """Returns a tensor as a NumPy array: an int4 as int8, random keys as their data.
 
         Raises:
           NotFoundError: if there is none of that name.
@@ -76,12 +76,12 @@ class CheckpointReader(Carded):
 
 
 def NewCheckpointReader(filepattern: str | os.PathLike[str]) -> CheckpointReader:  # noqa: N802
-    """A `CheckpointReader`, under the name that TensorFlow gives it."""
+    """Returns a `CheckpointReader`, under the name that TensorFlow gives it."""
     return CheckpointReader(filepattern)
 
 
 def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
-    """A reader of a checkpoint, or of the latest one of a directory.
+    """Returns a reader of a checkpoint, or of the latest one of a directory.
 
     Raises:
       ValueError: if a directory has none.

@@ -60,7 +60,7 @@ class CheckpointState(Carded):
 def get_checkpoint_state(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
 ) -> CheckpointState | None:
-    """The checkpoints that a saver has listed in a directory; None if there is no list.
+    """Returns the checkpoints that a saver has listed in a directory; None if there is no list.
 
     Args:
       checkpoint_dir: the directory.
@@ -113,7 +113,7 @@ def update_checkpoint_state(
     *,
     save_relative_paths: bool = False,
 ) -> None:
-    """Writes which checkpoints a directory has, at one moment.
+    """Writes the list of a directory's checkpoints atomically.
 
     Args:
       save_dir: the directory.
@@ -149,7 +149,7 @@ def update_checkpoint_state(
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
-    """Whether this machine has a checkpoint of that path."""
+    """Returns whether this machine has a checkpoint with that path."""
     try:
         with locate(checkpoint_prefix) as place:
             return exists(place)
@@ -158,7 +158,7 @@ def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[str]) -> list[float]:
-    """When each checkpoint was saved, in seconds since 1970; those not found are left out."""
+    """Returns when each checkpoint was saved, in seconds since 1970, without those not found."""
     mtimes = []
     for prefix in checkpoint_prefixes:
         with suppress(OSError):
@@ -180,7 +180,7 @@ def remove_checkpoint(checkpoint_prefix: str, meta_graph_suffix: str = "meta") -
 
 
 def _parsed(text: str) -> dict[str, list[str]]:
-    """The values of each field. Raises ValueError if a line is malformed."""
+    """Returns the values of each field. Raises ValueError if a line is malformed."""
     fields: dict[str, list[str]] = {_LATEST: [], _ALL: []}
     for number, line in enumerate(text.splitlines(), start=1):
         key, colon, value = line.strip().partition(":")

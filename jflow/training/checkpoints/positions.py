@@ -30,7 +30,7 @@ class SavableIterator(Protocol):
 
 
 def apart(var_list: Any) -> tuple[Any, dict[str, SavableIterator]]:
-    """Takes the iterators out of a list or dict of what is saved.
+    """Separates the iterators from the other values of a list or dict.
 
     Args:
       var_list: what `train.Saver` takes.
@@ -53,12 +53,12 @@ def apart(var_list: Any) -> tuple[Any, dict[str, SavableIterator]]:
 
 
 def is_savable(value: object) -> bool:
-    """Whether a value is an iterator that has a position."""
+    """Returns whether a value is an iterator with a position."""
     return isinstance(value, SavableIterator) and not isinstance(value, type)
 
 
 def texts(iterators: Mapping[str, SavableIterator]) -> dict[str, str]:
-    """The positions of iterators, as texts of a checkpoint.
+    """Returns the positions of iterators, as texts of a checkpoint.
 
     Raises:
       InvalidArgumentError: if one is not of JSON types, or they are too long.
@@ -78,7 +78,7 @@ def texts(iterators: Mapping[str, SavableIterator]) -> dict[str, str]:
 def restored(
     path: str | os.PathLike[str], iterators: Mapping[str, SavableIterator]
 ) -> Iterator[None]:
-    """A block before which iterators go to their positions in a checkpoint.
+    """Returns a context manager that sets iterators to their positions in a checkpoint.
 
     If one of them cannot, or the block fails, all are where they were.
 

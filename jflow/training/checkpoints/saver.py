@@ -197,7 +197,7 @@ class Saver:
 
     @property
     def settings(self) -> Mapping[str, Any] | None:
-        """The arguments that make an equal saver of another graph; None if it has a `var_list`."""
+        """The arguments for an equal saver of another graph; None if it has a `var_list`."""
         if self._var_list is not None:
             return None
         return {
@@ -345,7 +345,7 @@ def states_to_save(var_list: Any, *, reshape: bool = False) -> list[StateToSave]
 
 
 def _parts(value: Any) -> list[Variable]:
-    """The variables of one entry: itself, or the slices of a partitioned one."""
+    """Returns the variables of one entry: itself, or the slices of a partitioned one."""
     if isinstance(value, Variable):
         return [value]
     parts = [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
@@ -373,7 +373,7 @@ def _check_session(sess: Any) -> None:
 
 
 def _is_copied(source: str, target: str) -> bool:
-    """Copies a file, if it is still there; returns whether it was."""
+    """Copies a file if it still exists; returns whether it did."""
     try:
         shutil.copyfile(source, target)
     except shutil.SameFileError:

@@ -76,7 +76,7 @@ def save(
 
 
 def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
-    """Restores state from a checkpoint, at one moment; if anything cannot be, nothing is.
+    """Restores state from a checkpoint atomically: if anything cannot be restored, nothing is.
 
     Variables need not be initialized. The cluster may have other tasks than the one that was saved,
     and partitioned variables other parts. What waits for a queue goes on waiting for what it has
@@ -103,7 +103,7 @@ def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is saved or restored, and the session or connection that does it."""
+    """The state to save or restore, and the session or connection that does it."""
 
     place: Session | Connection
     states: list[StateToSave]
@@ -141,7 +141,7 @@ def _wanted(state: Any) -> _Wanted:
 def _entries(
     state: Any, prefix: str, iterators: dict[str, SavableIterator]
 ) -> Iterator[StateToSave]:
-    """The variables and resources in nested dicts and lists, with their keys.
+    """Yields the variables and resources in nested dicts and lists, with their keys.
 
     Iterators are added to `iterators`.
     """
@@ -175,7 +175,7 @@ def _entries(
 
 
 def _of_graph(graph: Graph) -> list[StateToSave]:
-    """All state that the operations of a graph use."""
+    """Returns all state that the operations of a graph use."""
     listed = [
         *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
         *graph.get_collection(GraphKeys.LOCAL_VARIABLES),

@@ -50,7 +50,7 @@ class ArgumentSource:
 
 
 class ScheduledArguments:
-    """The arguments of a `schedule` call, and the traced call of them.
+    """The arguments of a `schedule` call, and the trace of the call.
 
     Args:
       function: the function.
@@ -88,7 +88,7 @@ class ScheduledArguments:
             self.call = self._bound(function, nodes, tree, specials, counts)
 
     def own(self, keeping: Keeping) -> None:
-        """Copies the arguments that are known, because the caller may change them.
+        """Copies the known arguments, because the caller may change them later.
 
         Args:
           keeping: where the result of the closure stays.
@@ -108,7 +108,7 @@ class ScheduledArguments:
         specials: list[int],
         counts: ElementCounts,
     ) -> PreparedCall:
-        """Traces the call with examples in the places of what is known later."""
+        """Traces the call, with examples in place of the arguments that are known later."""
         examples = {i: _example(nodes[i]) for i in specials if not _is_iterator(nodes[i])}
         places = [i for i in specials if _is_iterator(nodes[i])]
         iterators = [nodes[i] for i in places]
@@ -146,7 +146,7 @@ class ScheduledArguments:
 def checked_function(
     function: Any, args: tuple[Any, ...]
 ) -> tuple[Function[..., Any], tuple[Any, ...]]:
-    """The function of a `schedule` call and its arguments; a bound method gives its object.
+    """Returns the function of a `schedule` call and its arguments; a bound method gives its object.
 
     Raises:
       TypeError: if it is no `jflow.function`, or captures what has to be an argument.
@@ -170,7 +170,7 @@ def checked_function(
 
 
 def _is_method(function: Any) -> bool:
-    """Whether a callable is a bound method of a `jflow.function`."""
+    """Returns whether a callable is a bound method of a `jflow.function`."""
     if not isinstance(function, functools.partial) or function.keywords:
         return False
     is_bound = all(isinstance(arg, Static) for arg in function.args)
@@ -186,7 +186,7 @@ def _copied(value: Any) -> Any:
 
 
 def _own_leaves(values: PerWorkerValues, worker: int, _: float) -> list[Any]:
-    """The leaves of a worker's own value, which never has to be waited for."""
+    """Returns the leaves of a per-worker value, which never has to be waited for."""
     return jax.tree.leaves(values.for_worker(worker))
 
 
@@ -202,7 +202,7 @@ def _is_iterator(node: Any) -> bool:
 
 
 def _example(node: Any) -> Any:
-    """A value of the types that an argument will have."""
+    """Returns an example value with the types of an argument."""
     if isinstance(node, RemoteValue):
         error = node.error
         if error is not None:

@@ -50,7 +50,7 @@ class Assigner:
     # What is learned from workers ---------------------------------------------------------------
 
     def note(self, attempt: ClosureAttempt, now: float, dispatch_s: float | None) -> None:
-        """Records the times of closures and dispatches of an attempt that succeeded."""
+        """Records the times of closures and of the dispatch of an attempt that succeeded."""
         state = self._workers.get(attempt.worker)
         if state is None:
             return
@@ -95,7 +95,7 @@ class Assigner:
             self._start(worker, self._next(worker, first, now), now)
 
     def _is_wanted_by(self, worker: WorkerIndex, n_ahead: int, now: float) -> bool:
-        """Whether a worker with room and so many attempts is to be given a closure now."""
+        """Returns whether to assign a closure to a worker that has room and so many attempts."""
         n_waiting = self._backlog.size_for(worker)
         first = self._backlog.first(worker) if n_waiting else None
         if first is None or n_waiting >= first.closure.batch_size or not _may_join(first):
@@ -103,7 +103,7 @@ class Assigner:
         return not self.batches.holds_back(first.closure, worker, n_ahead, len(self._workers), now)
 
     def _next(self, worker: WorkerIndex, first: OpenClosure, now: float) -> list[OpenClosure]:
-        """Takes the closures that the worker runs next: the first one, or a batch."""
+        """Takes the next closures for a worker from the backlog: one, or a batch."""
         if first.together:
             return [self._backlog.remove(number) for number in first.together]
         closure = first.closure
@@ -126,7 +126,7 @@ class Assigner:
         return closures
 
     def _start(self, worker: WorkerIndex, closures: Sequence[OpenClosure], now: float) -> None:
-        """Gives closures to a worker as one attempt."""
+        """Starts closures on a worker as one attempt."""
         first, n = closures[0].closure, len(closures)
         expected = self.durations.expected((first.kind, n > 1), worker)
         load = SECOND_WITHIN_S if expected is None else expected * n
@@ -170,7 +170,7 @@ class Assigner:
 
 
 def _may_join(opened: OpenClosure) -> bool:
-    """Whether a closure may be in a batch with others."""
+    """Returns whether a closure may be batched with others."""
     closure = opened.closure
     if closure.batch_size == 1 or opened.is_alone:
         return False

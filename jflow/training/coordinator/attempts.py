@@ -12,7 +12,7 @@ from jflow.training.coordinator.workers import Workers
 
 @dataclass(slots=True, eq=False)
 class ClosureAttempt:
-    """Closures that were given to a worker."""
+    """An attempt to run closures on a worker."""
 
     number: int
     worker: WorkerIndex
@@ -27,7 +27,7 @@ class ClosureAttempt:
 
     @property
     def kind(self) -> Hashable:
-        """The kind of its closures."""
+        """The kind of the attempt's closures."""
         return self.closures[0].closure.kind
 
     @property
@@ -67,7 +67,7 @@ class Attempts:
     def add(
         self, worker: WorkerIndex, closures: Sequence[OpenClosure], expected: float, now: float
     ) -> ClosureAttempt:
-        """Gives closures to a worker.
+        """Records an attempt to run closures on a worker.
 
         Args:
           worker: the worker.
@@ -117,11 +117,11 @@ class Attempts:
                 self._emit(CancelAttempt(number))
 
     def of(self, worker: WorkerIndex) -> list[int]:
-        """The attempts that a worker has, in the order in which it was given them."""
+        """Returns the attempts on a worker, in the order in which they were assigned."""
         state = self._workers.get(worker)
         return [] if state is None else sorted(state.attempts)
 
     def n_only_on(self, worker: WorkerIndex) -> int:
-        """How many closures run on a worker and nowhere else."""
+        """Returns the number of closures that run on this worker and on no other."""
         own = {*self.of(worker)}
         return sum(bool(opened.attempts) and opened.attempts <= own for opened in self._closures)

@@ -57,12 +57,12 @@ class Batches:
         self._lags: dict[tuple[Hashable, WorkerIndex], float] = {}  # until when it rests
 
     def is_ready(self, kind: Hashable, worker: WorkerIndex, now: float) -> bool:
-        """Whether a worker can run batches of a kind, and does not rest."""
+        """Returns whether a worker can run batches of a kind and is not excluded for lagging."""
         key = kind, worker
         return self._ready.get(key, False) and now >= self._lags.get(key, now)
 
     def wanted(self, first: Closure, worker: WorkerIndex, n_waiting: int) -> bool:
-        """Whether to compile batches, because many short closures wait.
+        """Returns whether to compile batches of a kind, because many short closures wait.
 
         Args:
           first: the closure that the worker runs next.
@@ -81,7 +81,7 @@ class Batches:
         return True
 
     def least(self, first: Closure, n_workers: int) -> int:
-        """How many closures have to wait for the first one to be in a batch.
+        """Returns the minimum number of waiting closures for which the first one is batched.
 
         Args:
           first: the closure that a worker runs next.
@@ -92,7 +92,7 @@ class Batches:
     def holds_back(
         self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int, now: float
     ) -> bool:
-        """Whether a closure waits for others of its kind although its worker has room.
+        """Returns whether a closure waits for others of its kind, although its worker has room.
 
         Args:
           first: the closure that the worker runs next; fewer than make a batch wait.
@@ -105,7 +105,7 @@ class Batches:
         return is_ahead and self._is_bound(first.kind, n_workers)
 
     def _is_bound(self, kind: Hashable, n_workers: int) -> bool:
-        """Whether dispatches are what limits closures of a kind that run one by one."""
+        """Returns whether dispatches are what limits closures of a kind that run one by one."""
         shortest, dispatch = self._durations.shortest(kind), self._durations.dispatch
         return shortest is not None and shortest < (dispatch or 0.0) * n_workers
 
@@ -123,7 +123,7 @@ class Batches:
         start: float,
         now: float,
     ) -> None:
-        """Records the time of a batch that succeeded; a worker that lags rests.
+        """Records the time of a batch that succeeded; a worker that lags is excluded for a while.
 
         Args:
           kind: of its closures.

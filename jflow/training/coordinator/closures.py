@@ -60,7 +60,7 @@ def with_local_constants(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 
 def _constants(eqns: list[jex.JaxprEqn]) -> set[int]:
-    """The positions of equations that compute small constants."""
+    """Returns the positions of the equations that compute small constants."""
     places: set[int] = set()
     known: set[Any] = set()
     for i, eqn in enumerate(eqns):
@@ -77,7 +77,7 @@ def _is_small(var: Any) -> bool:
 
 
 def _device_of(eqn: jex.JaxprEqn) -> DeviceSpec | None:
-    """The device of the variable that an equation accesses, if that is one device."""
+    """Returns the device of the variable that an equation accesses, if that is one device."""
     specs = {ref.spec for ref in state_of(eqn)}
     spec = specs.pop() if len(specs) == 1 else None
     return spec if spec is not None and spec.task is not None else None
@@ -141,7 +141,7 @@ class ClosureProgram:
         self.exactly_once_batch_size = self.batch_size if is_small else 1
 
     def keeping(self, inputs: Sequence[RemoteValue]) -> tuple[Keeping, int]:
-        """Where the result of a closure stays, and the depth of its `RemoteValue`.
+        """Returns where the result of a closure stays, and the depth of its `RemoteValue`.
 
         Args:
           inputs: the results that are its arguments.
@@ -155,7 +155,7 @@ class ClosureProgram:
 
 
 class Programs:
-    """The programs of a coordinator, each kept as long as the function that it was traced from."""
+    """The programs of a coordinator; each is freed with the function that it was traced from."""
 
     def __init__(self) -> None:
         self._programs: weakref.WeakKeyDictionary[Concrete, ClosureProgram] = (
@@ -164,7 +164,7 @@ class Programs:
         self._numbers = itertools.count()
 
     def of(self, concrete: Concrete) -> tuple[ClosureProgram, bool]:
-        """The program of a traced function, and whether it is a new one."""
+        """Returns the program of a traced function, and whether it is new."""
         program = self._programs.get(concrete)
         if program is not None:
             return program, False
@@ -174,7 +174,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What computes a result again that was lost with its worker.
+    """What is needed to recompute a result that was lost with its worker.
 
     Attributes:
       program: its program, which is pure.
@@ -187,14 +187,14 @@ class Recipe:
     elements: Mapping[int, list[Any]]
 
     def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
-        """The closure that takes the place of the first one."""
+        """Returns the closure that replaces the original one."""
         again = ScheduledClosure(remote_value, self.program, self.arguments, None, False)
         again.elements = self.elements
         return again
 
 
 class ScheduledClosure:
-    """A closure until it ends.
+    """A scheduled closure, until it ends.
 
     Args:
       remote_value: takes its result.
@@ -248,11 +248,11 @@ class ScheduledClosure:
 
     @property
     def base_args(self) -> Sequence[Any]:
-        """The arguments of a closure all of whose arguments are known."""
+        """The arguments of a closure whose arguments are all known."""
         return self._args
 
     def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
-        """Its arguments that workers have: their indices, closure and worker.
+        """The arguments that are on workers: their indices, closures and workers.
 
         Args:
           places: the workers, by the closures whose results they have.
@@ -261,7 +261,7 @@ class ScheduledClosure:
         return [(which, n, places[n]) for which, n in numbered if n in places]
 
     def recipe(self, elements: Mapping[int, list[Any]]) -> Recipe:
-        """What computes its result again.
+        """What is needed to recompute the result.
 
         Args:
           elements: what the attempt has taken of its sources.
@@ -270,7 +270,7 @@ class ScheduledClosure:
         return Recipe(self.program, self._arguments, own)
 
     def takes_elements(self, elements: Mapping[int, list[Any]]) -> bool:
-        """Whether an attempt takes elements of datasets, besides what it has taken."""
+        """Whether an attempt takes further elements of datasets."""
         return any(s.is_read and place not in elements for place, s in enumerate(self.sources))
 
     def arguments(
@@ -280,7 +280,7 @@ class ScheduledClosure:
         wait_s: float,
         elsewhere: Iterable[int] = (),
     ) -> Sequence[Any] | None:
-        """Its arguments on a worker; None if an element of a dataset is not read yet.
+        """Returns the arguments on a worker; None if an element of a dataset was not read yet.
 
         Args:
           worker: the worker.
@@ -308,7 +308,7 @@ class ScheduledClosure:
         return args
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
-        """The values to feed to its step."""
+        """Returns the values to feed to the closure's step."""
         return self.concrete.feeds(args) if self._feeds is None else self._feeds
 
 
@@ -335,12 +335,12 @@ def _may_keep(avals: Sequence[Any]) -> bool:
 
 
 def _n_bytes(aval: Any) -> int:
-    """The size of a result; that of random keys is at least as large as what they consist of."""
+    """Returns the size of a result in bytes, for random keys at least that of their data."""
     return int(math.prod(aval.shape) * aval.dtype.itemsize)
 
 
 def _like(value: Any, example: Any) -> Any:
-    """A value that is fed in the place of an example."""
+    """Returns a value that is fed in place of an example."""
     shape, wanted = np.shape(value), np.shape(example)
     if shape != wanted:
         raise InvalidArgumentError(

@@ -237,7 +237,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
             show(0)
 
     def done(self) -> bool:
-        """Whether all scheduled functions have ended.
+        """Returns whether all scheduled functions have ended.
 
         Raises:
           Exception: the first error of functions, as `join`.
@@ -384,11 +384,11 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the coordinator was closed."""
         return not self._end.alive
 
     def close(self) -> None:
-        """Cancels what is open and ends the threads and connections. May be called again."""
+        """Cancels open functions and ends the threads and connections. May be called again."""
         self._end()
 
     def _leave(self, failed: bool) -> None:

@@ -54,12 +54,12 @@ class Durations:
     def note(
         self, kind: Hashable, worker: WorkerIndex, seconds: float, n_closures: int = 1
     ) -> None:
-        """Notes the time that one worker took for closures of a kind, one after another."""
+        """Records the time that a worker took for closures of a kind, run one after another."""
         for whose in (None, worker):
             self._note((kind, whose), seconds / n_closures, n_closures)
 
     def expected(self, kind: Hashable, worker: WorkerIndex | None = None) -> float | None:
-        """The expected time of a closure; None if none of its kind has ended.
+        """Returns the expected time of a closure; None if none of its kind has ended.
 
         Args:
           kind: the kind.
@@ -69,12 +69,12 @@ class Durations:
         return None if mean is None else mean.seconds
 
     def of_worker(self, kind: Hashable, worker: WorkerIndex) -> float | None:
-        """The mean time of closures that one worker has run; None if it has run none."""
+        """Returns the mean time of closures that one worker has run; None if it has run none."""
         mean = self._means.get((kind, worker))
         return None if mean is None else mean.seconds
 
     def note_queued(self, kind: Hashable, seconds: float, n_queued: int) -> None:
-        """Notes the time from the start of an attempt to its end.
+        """Records the time from the start of an attempt to its end.
 
         Args:
           kind: of its closures.
@@ -87,11 +87,11 @@ class Durations:
         self._shortest[kind] = min(each, shortest + rise)
 
     def shortest(self, kind: Hashable) -> float | None:
-        """The least time that closures of a kind have lately taken; None if none has ended."""
+        """Returns the shortest recent time of closures of a kind; None if none has ended."""
         return self._shortest.get(kind)
 
     def note_dispatch(self, seconds: float) -> None:
-        """Notes the processor time that the coordinator took to start an attempt."""
+        """Records the processor time that the coordinator took to start an attempt."""
         mean = seconds if self.dispatch is None else self.dispatch
         self.dispatch = mean + _WEIGHT * (seconds - mean)
 
@@ -101,7 +101,7 @@ class Durations:
             del self._means[key]
 
     def n_seen(self, kind: Hashable) -> int:
-        """How many closures of a kind have ended."""
+        """Returns how many closures of a kind have ended."""
         mean = self._means.get((kind, None))
         return 0 if mean is None else mean.n_seen
 

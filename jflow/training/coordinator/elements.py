@@ -27,7 +27,7 @@ _MOST = 1024
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class TakenElements:
-    """The elements that one closure takes of one iterator; stands for it among the arguments.
+    """The elements that one closure takes from one iterator, as an argument of the closure.
 
     Attributes:
       number: which of the closure's iterators it is.
@@ -38,12 +38,12 @@ class TakenElements:
     items: tuple[Any, ...]
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], int]:
-        """The elements, and what says which iterator it is."""
+        """Returns the elements, and the identity of the iterator."""
         return self.items, self.number
 
     @classmethod
     def tree_unflatten(cls, number: int, items: Any) -> TakenElements:
-        """The reverse of `tree_flatten`."""
+        """Inverts `tree_flatten`."""
         return cls(number, tuple(items))
 
 
@@ -83,13 +83,13 @@ class TracedIterator:
         return self._elements.items[self.n_taken - 1]
 
     def check(self) -> None:
-        """Refuses a trace that has not used all elements."""
+        """Raises an error if the trace has not used all elements."""
         if self.n_taken < len(self._elements.items):
             raise _OtherNumberError(self._elements.number, self.n_taken)
 
 
 def reading(function: Function[..., Any]) -> Function[..., Any]:
-    """A function whose arguments are iterators, as one that takes their elements instead."""
+    """Converts a function of iterators to one that takes their elements instead."""
 
     # Kept in a table by the function, which this one must not keep alive.
     inner = weakref.ref(function)
@@ -124,7 +124,7 @@ class ElementCounts:
         self._lock = threading.Lock()
 
     def of(self, function: Function[..., Any], n: int) -> tuple[Function[..., Any], list[int]]:
-        """The function that takes elements, and the counts of `n` iterators that were last used."""
+        """Returns the function that takes elements, and the counts last used for `n` iterators."""
         with self._lock:
             entry = self._known.get(function)
             if entry is None:
@@ -161,5 +161,5 @@ def bound_with_elements(
 
 
 def _copy(leaf: Any) -> Any:
-    """A distinct copy of a leaf, by whose identity its argument is recognized."""
+    """Returns a distinct copy of a leaf, whose identity marks its argument."""
     return np.array(leaf)

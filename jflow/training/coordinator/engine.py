@@ -54,7 +54,7 @@ _TICK_S = 0.1
 
 
 class Engine:
-    """Runs closures on workers; see `ClusterCoordinator`, which is its face.
+    """Runs closures on workers; `ClusterCoordinator` is its public interface.
 
     Args:
       tasks: the workers, by index.
@@ -117,7 +117,7 @@ class Engine:
         timeout: float | None,
         is_repeatable: bool,
     ) -> ScheduledClosure:
-        """Takes a closure; waits while too many are open, or while `join` waits.
+        """Adds a closure; blocks while too many are open, or while `join` waits.
 
         Args:
           make: makes the closure of a number.
@@ -163,7 +163,7 @@ class Engine:
         return not is_full or self._error is not None
 
     def is_done(self) -> bool:
-        """Whether no closure is open. Raises as `add`."""
+        """Returns whether no closure is open. Raises as `add`."""
         self.raise_error()
         with self.changed:
             return self._is_quiet()
@@ -187,7 +187,7 @@ class Engine:
         self.raise_error()
 
     def raise_error(self) -> None:
-        """Raises the first error of closures, once, when nothing is running any more."""
+        """Raises the first error of closures once, when nothing is running any more."""
         if self._error is None and not self._is_reporting:
             return
         with self.changed:
@@ -207,12 +207,12 @@ class Engine:
         raise error
 
     def _open_text(self) -> str:
-        """What `join` waits for, such as "for 5 closures, of which 2 run"."""
+        """Describes what `join` waits for, such as "for 5 closures, of which 2 run"."""
         n_open, n_running = len(self._scheduler.closures), len(self._scheduler.attempts)
         return f"for {n_open} closures, of which {n_running} run"
 
     def numbers(self) -> tuple[int, int]:
-        """How many closures wait, and how many attempts run."""
+        """Returns the number of closures that wait, and of attempts that run."""
         with self.changed:
             return self._scheduler.closures.n_queued, len(self._scheduler.attempts)
 
@@ -222,7 +222,7 @@ class Engine:
     # Events of the program: workers -------------------------------------------------------------
 
     def add_worker(self, index: int, task: Task) -> None:
-        """A worker joins."""
+        """Adds a worker."""
         with self.changed:
             self._scheduler.add_worker(index)
             link = WorkerLink(index, task, lambda: self._connect(task), self)
@@ -230,7 +230,7 @@ class Engine:
         link.start()
 
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
-        """A worker leaves when it has done what it is doing."""
+        """Removes a worker once it has finished its attempts."""
         self._check_worker(index)
         task = self._links[index].task
         error = UnavailableError(f"{task} has left, and the closure may run on no other worker")
@@ -244,12 +244,12 @@ class Engine:
         link.close()
 
     def workers(self) -> list[int]:
-        """The indices of the workers, also of those that are still to leave."""
+        """Returns the indices of the workers, including those that are leaving."""
         with self.changed:
             return sorted(self._links)
 
     def close(self) -> None:
-        """Ends all threads and connections. Closures that are open are cancelled."""
+        """Ends all threads and connections, and cancels open closures."""
         self._is_closed.set()
         self._may_connect.set()
         self.recovery.close()
@@ -373,13 +373,13 @@ class Engine:
         self._executor.forget(attempt.number)
 
     def _reconnect(self, worker: int) -> None:
-        """Opens a new connection to a worker: the present one knows a former life of some task."""
+        """Reconnects to a worker, because the connection is to a former life of some task."""
         self._apply_event(lambda now: self._scheduler.worker_down(worker, now))
         if worker in self._links:
             self._disconnect(self._links[worker])
 
     def _disconnect(self, link: WorkerLink) -> None:
-        """Gives up a connection, and the programs that read results of its worker."""
+        """Drops a connection, and the programs that read results of its worker."""
         table = link.disconnect()
         for other in list(self._links.values()):
             other.forget(table)
@@ -418,7 +418,7 @@ class Engine:
     # The clock, and what follows from events ----------------------------------------------------
 
     def _apply_event(self, event: Callable[[float], list[Action]]) -> None:
-        """Gives the scheduler an event at the present time, and carries out what follows."""
+        """Passes an event to the scheduler with the present time, and carries out the actions."""
         self._actions.apply_event(event)
 
     def _closure_ended(self, how: str, error: BaseException | None) -> None:

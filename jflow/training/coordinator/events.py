@@ -12,7 +12,7 @@ WorkerIndex = int
 
 
 class Keeping(Enum):
-    """Where the result of a closure is when it has ended."""
+    """Where the result of a closure is stored when it has ended."""
 
     NOT = "not"
     """At the coordinator."""
@@ -53,7 +53,7 @@ class Closure(NamedTuple):
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Start closures on a worker as one attempt.
+    """Action: start closures on a worker as one attempt.
 
     Attributes:
       attempt: a number that no other attempt has.
@@ -72,14 +72,14 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class CancelAttempt:
-    """Cancel an attempt. How it ends is still reported to the scheduler."""
+    """Action: cancel an attempt, whose end is still reported to the scheduler."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class Complete:
-    """A closure has succeeded; its results are those of the attempt, at a position in a batch."""
+    """Action: a closure succeeded with the results of an attempt, at a position in a batch."""
 
     closure: int
     attempt: int
@@ -88,7 +88,7 @@ class Complete:
 
 @dataclass(frozen=True)
 class FailClosure:
-    """A closure has failed."""
+    """Action: a closure failed."""
 
     closure: int
     error: BaseException
@@ -96,14 +96,14 @@ class FailClosure:
 
 @dataclass(frozen=True)
 class Expire:
-    """A closure has failed because its time is over."""
+    """Action: a closure failed because its deadline passed."""
 
     closure: int
 
 
 @dataclass(frozen=True)
 class FailInput:
-    """A closure has failed because one of its inputs has.
+    """Action: a closure failed because one of its inputs failed.
 
     Attributes:
       closure: the closure.
@@ -116,7 +116,7 @@ class FailInput:
 
 @dataclass(frozen=True)
 class Drop:
-    """A closure was cancelled.
+    """Action: a closure was cancelled.
 
     Attributes:
       closure: the closure.
@@ -129,14 +129,14 @@ class Drop:
 
 @dataclass(frozen=True)
 class Reopen:
-    """A closure that had ended runs again, because its worker was lost with the result."""
+    """Action: run a closure again, because its result was lost with a worker."""
 
     closure: int
 
 
 @dataclass(frozen=True)
 class PrepareBatch:
-    """Compile batches of a closure's kind for a worker; `Scheduler.batch_ready` reports it."""
+    """Action: compile batches of a closure's kind for a worker; see `Scheduler.batch_ready`."""
 
     worker: WorkerIndex
     closure: int
@@ -157,6 +157,6 @@ Action = (
 
 @dataclass(frozen=True)
 class Forget:
-    """An action of the engine's own: drop an attempt that is not needed any more."""
+    """The engine's own action: drop an attempt that is not needed any more."""
 
     attempt: int

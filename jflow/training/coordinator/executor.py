@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ActionQueue:
-    """Actions that were decided and not carried out yet.
+    """Actions that were decided but not carried out yet.
 
     They are decided under a lock and carried out outside of it, in the order in which they were
     decided.
@@ -55,7 +55,7 @@ class ActionQueue:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is left to do; the lock must be held."""
+        """Whether the queue is empty and no action is being carried out; the lock must be held."""
         return not self._actions and not self._is_acting
 
     def add(self, actions: Iterable[Action | Forget]) -> None:

@@ -47,11 +47,11 @@ class AttemptLayout:
 
     @property
     def tables(self) -> tuple[ResourceRef, ...]:
-        """The tables of which inputs are read."""
+        """The tables from which inputs are read."""
         return tuple(table for _, table in self.inputs)
 
     def arguments(self, args: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
-        """The arguments of `arranged`.
+        """Returns the arguments of `arranged`.
 
         Args:
           args: those of the closure; what is read from tables is ignored.
@@ -66,19 +66,19 @@ PLAIN = AttemptLayout()
 
 
 def number_of(closure: int) -> np.ndarray[Any, Any]:
-    """The number of a closure as an argument, int32[]: no two that are kept have the same."""
+    """Returns the closure's number as an argument, int32[]; unique among stored results."""
     return np.array(closure % 2**31, np.int32)
 
 
 def table_of(task: Task, session: str) -> ResourceRef:
-    """The table of a worker, which belongs to a connection to it and ends with that."""
+    """Returns the result table of a worker, which exists as long as a connection to it."""
     spec = DeviceSpec(job=task.job, task=task.index, type="CPU", index=0)
     definition = ValueTableSpec().to_bytes()
     return ResourceRef("value_table", "results", "", definition, False, spec, session=session)
 
 
 def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
-    """A traced function whose inputs and result are where the layout says.
+    """Returns a traced function that reads its inputs and stores its result as the layout says.
 
     Args:
       jaxpr: the function.
@@ -107,12 +107,12 @@ def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
 
 
 def fetching(table: ResourceRef, avals: Sequence[Any]) -> jex.ClosedJaxpr:
-    """A function of a number that returns the values of a table, of these types."""
+    """Returns a function of a number that reads a table's values of these types."""
     return tracing.make_jaxpr(lambda number: called("get", table, [number], avals), [_NUMBER])
 
 
 def freeing(table: ResourceRef) -> jex.ClosedJaxpr:
-    """A function of int32[N_FREED] that frees the values of these numbers."""
+    """Returns a function of int32[N_FREED] that frees the values with these numbers."""
     shape = jax.ShapeDtypeStruct((N_FREED,), np.int32)
     return tracing.make_jaxpr(lambda numbers: called("free", table, [numbers]), [shape])
 
@@ -120,7 +120,7 @@ def freeing(table: ResourceRef) -> jex.ClosedJaxpr:
 def called(
     kernel: str, table: ResourceRef, inputs: Sequence[Any], outputs: Sequence[Any] = ()
 ) -> list[Any]:
-    """Binds a call of a kernel of value tables."""
+    """Binds a call of a value-table kernel."""
     results: list[Any] = host_p.bind(
         *map(jax.numpy.asarray, inputs),
         function=f"value_table.{kernel}",

@@ -61,7 +61,7 @@ class Lifecycle:
     # Closures that wait, and become ready -------------------------------------------------------
 
     def queue(self, opened: OpenClosure) -> None:
-        """Makes a closure ready, unless it has to wait for inputs, or can never run."""
+        """Makes a closure ready, unless it waits for inputs or can never run."""
         closure = opened.closure
         if closure.inputs and not self._has_inputs(opened):
             return
@@ -72,7 +72,7 @@ class Lifecycle:
             self._end(opened, FailClosure(closure.number, error))
 
     def put_back(self, opened: OpenClosure) -> None:
-        """Queues a closure again at its place, unless it is not wanted any more."""
+        """Queues a closure again at its former place, unless it is no longer wanted."""
         if opened.attempts:
             return  # the other attempt goes on
         if self.has_error or not self._closures.is_wanted(opened):
@@ -81,7 +81,7 @@ class Lifecycle:
             self.queue(opened)
 
     def requeue(self, is_affected: Callable[[Closure], bool]) -> None:
-        """Queues ready closures again that a loss affects: some wait now, or can never run."""
+        """Queues ready closures again after a loss: some wait now, others can never run."""
         for number in self._backlog.numbers():
             opened = self._backlog.get(number)  # None if it has ended with one before it
             if opened is not None and is_affected(opened.closure):
@@ -89,7 +89,7 @@ class Lifecycle:
                 self.queue(opened)
 
     def mark_results_lost(self, numbers: Iterable[int]) -> None:
-        """Results were lost: ready closures that take them wait for them again."""
+        """Marks results as lost; ready closures that take them wait for them again."""
         lost = self._locations.mark_lost(numbers)
         if lost:
             self.requeue(lambda closure: not lost.isdisjoint(closure.inputs))
@@ -132,7 +132,7 @@ class Lifecycle:
     # Closures that end --------------------------------------------------------------------------
 
     def complete(self, opened: OpenClosure, attempt: ClosureAttempt) -> None:
-        """An attempt of a closure has succeeded."""
+        """Ends a closure of which an attempt succeeded."""
         closure = opened.closure
         self._attempts.cancel(opened)
         if closure.keeping is Keeping.NOT:
@@ -153,7 +153,7 @@ class Lifecycle:
         *,
         is_rolled_back: bool,
     ) -> None:
-        """An attempt of a closure has failed by itself; see `ClosureScheduler.failed`."""
+        """Handles an attempt that failed by itself; see `ClosureScheduler.failed`."""
         number = opened.closure.number
         is_latest = not opened.attempts and attempt.ordinal >= opened.n_attempts
         if opened.together and not is_latest:
@@ -170,12 +170,12 @@ class Lifecycle:
             self._end(opened, FailClosure(number, error))
 
     def expire(self, opened: OpenClosure) -> None:
-        """The time of a closure is over."""
+        """Ends a closure whose deadline has passed."""
         self._attempts.cancel(opened)
         self._end(opened, Expire(opened.closure.number))
 
     def drop(self, opened: OpenClosure, *, by_user: bool) -> None:
-        """Cancels a closure; while an attempt of it is running, that may still succeed."""
+        """Cancels a closure; an attempt that is running may still succeed."""
         if not opened.is_dropped:
             opened.is_dropped, opened.by_user = True, by_user
         if opened.attempts:
@@ -192,7 +192,7 @@ class Lifecycle:
         return failure is not None
 
     def _end(self, opened: OpenClosure, action: _NoResult) -> None:
-        """Ends a closure without a result, and so those that wait for it."""
+        """Ends a closure without a result, and the closures that wait for it."""
         ending = [(opened, action)]
         while ending:  # a loop, because chains of closures have any length
             opened, action = ending.pop()
@@ -214,7 +214,7 @@ class Lifecycle:
 
 
 def _without_input(opened: OpenClosure, source: int, failure: Failure) -> _NoResult:
-    """How a closure ends of which an input has failed, or was cancelled."""
+    """Returns how a closure ends whose input failed or was cancelled."""
     if failure is Failure.DROPPED:
         return Drop(opened.closure.number, by_user=False)
     return FailInput(opened.closure.number, source)

@@ -53,35 +53,35 @@ _NOTICE_AFTER_S = 30.0
 
 
 class LinkEvents(Protocol):
-    """What a link reports to the coordinator, on any thread."""
+    """Callbacks for the events of a link, which may be called on any thread."""
 
     def connected(self, worker: int, seconds: float) -> None:
-        """The worker can run closures; connecting took this long."""
+        """Called when the worker can run closures, with the time that connecting took."""
 
     def lost(self, worker: int, error: BaseException) -> None:
-        """The worker cannot be reached."""
+        """Called when the worker cannot be reached."""
 
     def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
-        """An attempt has succeeded."""
+        """Called when an attempt succeeded."""
 
     def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
-        """An attempt has failed or was cancelled."""
+        """Called when an attempt failed or was cancelled."""
 
     def batch_ready(self, worker: int, kind: Any) -> None:
-        """Batches of a program are registered."""
+        """Called when batches of a program are registered."""
 
     def introduce(self, connection: Connection) -> None:
-        """Lets a new connection work under the claim of the coordinator."""
+        """Makes a new connection work under the coordinator's claim."""
 
     def fenced(self, error: FencedError) -> None:
-        """Another coordinator has taken over."""
+        """Called when another coordinator has taken over."""
 
     def rebuild(self, worker: int) -> None:
-        """Makes what closures need on the worker, such as iterators of datasets."""
+        """Recreates what closures need on the worker, such as iterators of datasets."""
 
 
 class WorkerLink:
-    """The connection to a worker, and the thread that does what may block.
+    """The connection to a worker, and the thread for calls that may block.
 
     Args:
       index: the index of the worker.
@@ -121,7 +121,7 @@ class WorkerLink:
         self.disconnect()
 
     def disconnect(self) -> ResourceRef | None:
-        """Closes the connection, so that the thread opens another one.
+        """Closes the connection, so that the thread opens a new one.
 
         Returns:
           The table that has gone with it.
@@ -137,12 +137,12 @@ class WorkerLink:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended, and another one is to be opened."""
+        """Whether the connection has ended and has to be reopened."""
         connection = self._connection
         return connection is not None and connection.is_lost
 
     def dispatch(self, attempt: LinkAttempt) -> None:
-        """Starts an attempt, here or on the link's thread."""
+        """Starts an attempt, on this thread or on the link's."""
         connection = self._connection
         if connection is None:
             self._events.failed(self.index, attempt, self._gone())
@@ -164,7 +164,7 @@ class WorkerLink:
             self._start(attempt, concrete, args)
 
     def _enqueue(self, connection: Connection, attempt: LinkAttempt) -> None:
-        """Leaves an attempt to the link's thread; those that take elements go in their order."""
+        """Leaves an attempt to the link's thread; attempts that take elements keep their order."""
         if not attempt.takes_elements:
             self._jobs.put(partial(self._try_start, connection, attempt))
             return
@@ -183,7 +183,7 @@ class WorkerLink:
     # Results that the worker keeps ---------------------------------------------------------------
 
     def fetch(self, number: int, avals: tuple[Any, ...], callback: FetchCallback) -> None:
-        """Reads a result; `callback` takes its leaves, or an error in their place."""
+        """Reads a result; calls `callback` with its leaves or with an error."""
         table = self.table
         if table is None:
             callback(self._gone())
@@ -210,7 +210,7 @@ class WorkerLink:
             self._jobs.put(partial(self._read, table, None, make, values, _ignore, _ignore))
 
     def forget(self, table: ResourceRef | None) -> None:
-        """Forgets programs that read a table which is gone."""
+        """Drops the programs that read a table which no longer exists."""
         with self._lock:
             gone = [key for key in self._concretes if table in key[2].tables]
             for key in gone:
@@ -225,7 +225,7 @@ class WorkerLink:
         ended: Callable[[Future[list[Any]]], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Runs a program on the table of the worker, on the link's thread."""
+        """Runs a program on the worker's table, on the link's thread."""
         connection = self._connection
         try:
             if connection is None or self.table is not table:
@@ -287,7 +287,7 @@ class WorkerLink:
         return None
 
     def _take_next(self) -> None:
-        """Starts the attempt whose turn it is to take elements, if they are read."""
+        """Starts the next attempt that takes elements, if they were read."""
         first = self._taking[0]
         tried = [one for one in [*self._taking] if one is first or one[1].is_cancelled]
         ended = [one for one in tried if self._try_start(*one)]
@@ -298,7 +298,7 @@ class WorkerLink:
             self._jobs.put(self._take_next)
 
     def _try_start(self, connection: Connection, attempt: LinkAttempt) -> bool:
-        """Starts an attempt, after its program is registered; False if elements are not read."""
+        """Registers the program of an attempt and starts it; False if elements were not read."""
         try:
             self._check_wanted(attempt)
             if connection is not self._connection:

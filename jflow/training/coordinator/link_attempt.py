@@ -53,33 +53,33 @@ class LinkAttempt:
 
     @property
     def key(self) -> tuple[int, int, AttemptLayout]:
-        """The key of its program on a worker."""
+        """The key of the attempt's program on a worker."""
         return self.closures[0].program.number, len(self.closures), self.layout
 
     @property
     def takes_elements(self) -> bool:
-        """Whether it is still to take elements of datasets."""
+        """Whether the attempt has still to take elements of datasets."""
         return self.closures[0].takes_elements(self.elements)
 
     def set_future(self, future: Future[list[Any]]) -> None:
-        """Takes the future of its step."""
+        """Stores the future of the attempt's step."""
         self._future = future
         if self.is_cancelled:
             stop_step(future)
 
     def clear_future(self) -> None:
-        """Drops the future of its step, which refers to this attempt, so that no cycle is left."""
+        """Drops the future of the step, which refers to this attempt, to break the cycle."""
         self._future = None
 
     def cancel(self) -> None:
-        """Stops its step, or keeps it from being started."""
+        """Cancels the attempt's step, or prevents its start."""
         self.is_cancelled = True
         future = self._future
         if future is not None:
             stop_step(future)
 
     def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
-        """The arguments of its closures; None if elements are not read yet."""
+        """Returns the arguments of the closures; None if elements were not read yet."""
         if len(self.closures) == 1:
             closure = self.closures[0]
             args = closure.arguments(worker, self.elements, wait_s, self.elsewhere)
@@ -95,11 +95,11 @@ class LinkAttempt:
         return args_of_all
 
     def results_at(self, position: int, n: int) -> list[Any]:
-        """The `n` results of the closure at a position."""
+        """Returns the `n` results of the closure at a position."""
         return self.results[position * n : (position + 1) * n]
 
     def feeds(self) -> list[Any]:
-        """The values to feed to its step."""
+        """Returns the values to feed to the attempt's step."""
         if self.layout is not PLAIN:
             assert self.concrete is not None
             return self.concrete.feeds(self.args)

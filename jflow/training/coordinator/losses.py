@@ -22,7 +22,7 @@ from jflow.errors import (
 
 
 class LossKind(Enum):
-    """What was lost, if anything."""
+    """The kind of task that was lost, if any."""
 
     WORKER = "worker"
     """The worker that ran the closure, or another one; the closure can run elsewhere."""
@@ -39,7 +39,7 @@ class LossKind(Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss.
+    """The loss of a task.
 
     Attributes:
       kind: what was lost.
@@ -53,7 +53,7 @@ class Loss:
 
 
 def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Loss | None:
-    """The loss that the error of an attempt points to; None if the closure itself has failed.
+    """Returns the loss that an attempt's error points to; None if the closure itself failed.
 
     Args:
       error: how the attempt ended.
@@ -73,7 +73,7 @@ def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Lo
 
 
 def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool:
-    """Whether a failed attempt that reads results of workers has found one of them lost.
+    """Returns whether a failed attempt has found a result that it reads to be lost.
 
     Args:
       error: how the attempt ended.
@@ -86,7 +86,7 @@ def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether an attempt has failed by itself and is known to have applied nothing.
+    """Returns whether an attempt failed by itself and is known to have applied nothing.
 
     False if the error is one of a loss, which other attempts would meet as well.
     """
@@ -95,7 +95,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
-    """The error of a closure that used a task which was lost."""
+    """Returns the error of a closure that used a task which was lost."""
     if isinstance(error, UnavailableError):
         return error
     unavailable_error = UnavailableError(
@@ -106,7 +106,7 @@ def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
 
 
 class Tolerance:
-    """Ignores reports of lost parameter servers that do answer, up to a number in a row.
+    """Ignores a limited number of successive loss reports about parameter servers that respond.
 
     A worker that cannot reach a server says the same as one whose server has died. So it is asked
     from elsewhere; if it is there, in the same life, the closure runs again. A connection that
@@ -121,12 +121,12 @@ class Tolerance:
         self._reports: dict[Task, int] = {}
 
     def reported(self, task: Task) -> bool:
-        """A server that answers was reported as lost; returns whether to ignore that."""
+        """Records a loss report about a server that responds; returns whether to ignore it."""
         count = self._reports[task] = self._reports.get(task, 0) + 1
         return count <= self._n_ignored
 
     def succeeded(self) -> None:
-        """A closure has ended well, so the servers are there."""
+        """Records that a closure succeeded, so that the servers are up."""
         self._reports.clear()
 
 
@@ -160,7 +160,7 @@ class ClosureInputError(Exception):
 
 
 def cancelled(name: str, *, by_user: bool) -> CancelledError:
-    """The error of a closure that was cancelled."""
+    """Returns the error of a closure that was cancelled."""
     if by_user:
         return CancelledError(f"{name} is cancelled: cancel() of its RemoteValue was called")
     return CancelledError(

@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sampled:
-    """Times of one kind, in seconds.
+    """Statistics of times of one kind, in seconds.
 
     Attributes:
       count: how many there were.
@@ -27,7 +27,7 @@ class Sampled:
     most: float = 0.0
 
     def with_one(self, seconds: float) -> Sampled:
-        """These times and one more."""
+        """Returns the statistics with one more time."""
         count = self.count + 1
         mean = self.mean + (seconds - self.mean) / count
         return Sampled(count, mean, max(self.most, seconds))
@@ -35,7 +35,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class CoordinatorMetrics:
-    """What a coordinator has done so far.
+    """The counters and times of a coordinator so far.
 
     Attributes:
       scheduled, succeeded, failed, cancelled: numbers of closures.
@@ -63,7 +63,7 @@ class CoordinatorMetrics:
 
 
 class Meter:
-    """Counts for `CoordinatorMetrics`, on any thread."""
+    """Collects the counters and times of `CoordinatorMetrics`; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,24 +71,24 @@ class Meter:
         self._times: dict[str, Sampled] = {}
 
     def count(self, name: str, n: int = 1) -> None:
-        """Adds to a counter, by the name of its attribute."""
+        """Adds to a counter, given by its attribute."""
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + n
 
     def note(self, name: str, seconds: float) -> None:
-        """Adds a time, by the name of its attribute."""
+        """Records a time, given by its attribute."""
         with self._lock:
             self._times[name] = self._times.get(name, Sampled()).with_one(seconds)
 
     def metrics(self, queued: int, running: int) -> CoordinatorMetrics:
-        """What was counted so far, with the present numbers of closures."""
+        """Returns the counters and times so far, with the present numbers of closures."""
         with self._lock:
             fields: dict[str, Any] = {**self._counts, **self._times}
         return CoordinatorMetrics(queued=queued, running=running, **fields)
 
 
 class Watchdog:
-    """Logs the stacks of all threads, again and again, while nothing ends; it stops nothing.
+    """Logs the stacks of all threads repeatedly while no closure ends; it stops nothing.
 
     Args:
       limit: after how many seconds; None for never.
@@ -99,11 +99,11 @@ class Watchdog:
         self._since = time.monotonic()
 
     def reset(self) -> None:
-        """A closure has ended, or none is open."""
+        """Restarts the period: a closure has ended, or none is open."""
         self._since = time.monotonic()
 
     def check(self, n_open: int) -> None:
-        """Logs the stacks if it is time to, with the number of open closures."""
+        """Logs the stacks if the period is over, with the number of open closures."""
         if self._limit is None or time.monotonic() - self._since < self._limit:
             return
         self.reset()

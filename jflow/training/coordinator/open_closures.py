@@ -71,7 +71,7 @@ class OpenClosures:
         return iter(self._open.values())
 
     def get(self, number: int) -> OpenClosure | None:
-        """The open closure of a number; None if there is none."""
+        """Returns an open closure by its number; None if it is not open."""
         return self._open.get(number)
 
     def add(self, closure: Closure) -> OpenClosure:
@@ -83,12 +83,12 @@ class OpenClosures:
         return opened
 
     def remove(self, opened: OpenClosure) -> None:
-        """Takes out a closure that ends; no attempt of it counts any more."""
+        """Removes a closure that ends; its attempts no longer count."""
         del self._open[opened.closure.number]
         opened.attempts = frozenset()
 
     def expired(self, now: float) -> Iterator[OpenClosure]:
-        """The open closures whose time is over, each once."""
+        """Returns the open closures whose deadline has passed, each of them once."""
         while self._expiries and self._expiries[0][0] <= now:
             _, number = heapq.heappop(self._expiries)
             opened = self._open.get(number)
@@ -96,21 +96,21 @@ class OpenClosures:
                 yield opened
 
     def is_wanted(self, opened: OpenClosure) -> bool:
-        """Whether a closure has to run, for itself or for others of its batch."""
+        """Returns whether a closure has to run, for itself or for others of its batch."""
         return not all(one.is_dropped for one in self.together(opened))
 
     def together(self, opened: OpenClosure) -> list[OpenClosure]:
-        """A closure, or all of its batch if they have one effect."""
+        """Returns the closures that share one effect with this one: its batch, or itself."""
         return [self._open[n] for n in opened.together if n in self._open] or [opened]
 
     @property
     def n_queued(self) -> int:
-        """How many closures wait for a worker or for their inputs."""
+        """The number of closures that wait for a worker or for inputs."""
         return sum(not opened.attempts for opened in self)
 
     @property
     def n_ended(self) -> int:
-        """A number of which all closures with lower numbers have ended."""
+        """A number below which all closures have ended."""
         while self._n_ended < self.n_added and self._n_ended not in self._open:
             self._n_ended += 1
         return self._n_ended
@@ -121,7 +121,7 @@ _Entry = tuple[int, int]
 
 
 class Backlog:
-    """Closures that are ready to run: each is open, has all its inputs and no attempt.
+    """The ready closures: open, with all inputs available and without an attempt.
 
     A heap for closures that any worker may run, and one for each worker that closures are bound to.
     Removed closures stay in the heaps until they come up.
@@ -152,19 +152,19 @@ class Backlog:
         return opened
 
     def get(self, number: int) -> OpenClosure | None:
-        """The closure of a number; None if it is not here."""
+        """Returns the closure of a number; None if it is not here."""
         return self._ready.get(number)
 
     def numbers(self) -> list[int]:
-        """The closures, in the order of their numbers."""
+        """The numbers of the closures, in order."""
         return sorted(self._ready)
 
     def size_for(self, worker: WorkerIndex) -> int:
-        """How many closures the worker may run."""
+        """Returns the number of closures that a worker may run."""
         return self._bound[None] + self._bound[worker]
 
     def first(self, worker: WorkerIndex) -> OpenClosure | None:
-        """The closure that the worker has to run next."""
+        """Returns the closure that a worker has to run next."""
         tops = [top for top in (self._top(None), self._top(worker)) if top is not None]
         return self._ready[min(tops)[1]] if tops else None
 

@@ -30,7 +30,7 @@ _READ_AHEAD = 4
 
 
 class PerWorkerValues:
-    """A value for each worker; a closure that takes it as argument gets that of its worker.
+    """One value for each worker; a closure that takes it gets the value of its worker.
 
     Args:
       values: the values, in the order of the workers.
@@ -40,7 +40,7 @@ class PerWorkerValues:
         self._values = tuple(values)
 
     def for_worker(self, index: int) -> Any:
-        """The value of one worker."""
+        """Returns the value of one worker."""
         return self._values[index]
 
     def __len__(self) -> int:
@@ -83,17 +83,17 @@ class PerWorkerIterator(PerWorkerValues):
         return f"<jflow.PerWorkerValues of the iterators of {len(self)} workers>"
 
     def for_worker(self, index: int) -> Any:
-        """A handle on the iterator of one worker."""
+        """Returns a handle on the iterator of one worker."""
         return _WorkerIterator(self, index)
 
     def example(self) -> Any:
-        """An element of the structure and types that closures are traced with."""
+        """Returns an element with the structure and types for which closures are traced."""
         with self._lock:
             reader = next(iter(self._readers.values()))
         return reader.example()
 
     def take_elements(self, worker: int, n: int, wait_s: float) -> list[Any] | None:
-        """The next elements of a worker; None if they are not read within `wait_s` seconds.
+        """Returns a worker's next elements; None if they are not read within `wait_s` seconds.
 
         Raises:
           OutOfRangeError: at the end of the dataset.
@@ -108,19 +108,19 @@ class PerWorkerIterator(PerWorkerValues):
         return reader.take_elements(n, wait_s)
 
     def status(self, worker: int) -> RemoteValueStatus:
-        """ABORTED while the worker is down."""
+        """READY, or ABORTED while the worker is down."""
         is_there = worker in self._readers
         return RemoteValueStatus.READY if is_there else RemoteValueStatus.ABORTED
 
     def abort(self, worker: int) -> None:
-        """The worker was lost."""
+        """Marks the worker as lost."""
         with self._lock:
             reader = self._readers.pop(worker, None)
         if reader is not None:
             reader.close()
 
     def rebuild(self, worker: int) -> None:
-        """Makes the worker's dataset anew, from its beginning, unless it is there."""
+        """Recreates the worker's dataset from its beginning, if it does not exist."""
         if worker in self._readers:
             return
         try:
@@ -161,7 +161,7 @@ class _WorkerIterator:
 
 
 class PerWorkerDataset:
-    """A dataset for each worker; `iter` of it makes an iterator for each of them.
+    """A dataset for each worker; `iter` returns an iterator for each of them.
 
     Args:
       make: makes the dataset of a worker.
@@ -201,7 +201,7 @@ class PerWorkerDataset:
 
 
 def dataset_maker(source: Any) -> Callable[[int], Dataset]:
-    """What makes the dataset of a worker.
+    """Returns a function that makes the dataset of a worker.
 
     Args:
       source: a dataset, a distributed dataset, or a function that returns one of them.
@@ -248,11 +248,11 @@ def _check_spec(spec: Any) -> None:
 
 
 class _End:
-    """Stands for the end of a dataset among its elements."""
+    """Marks the end of a dataset among its elements."""
 
 
 class _Reader:
-    """Reads a dataset ahead, on a thread that begins with the first use and ends with `close`."""
+    """Prefetches a dataset on a thread that starts at the first use and ends with `close`."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -300,7 +300,7 @@ class _Reader:
             self._changed.notify_all()
 
     def _has(self, n: int) -> bool:
-        """Whether `n` elements, or what ends them, have been read."""
+        """Returns whether `n` elements, or the end, have been read."""
         ends = any(isinstance(item, BaseException | _End) for item in self._read)
         return len(self._read) >= n or ends or self._is_closed
 

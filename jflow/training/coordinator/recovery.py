@@ -30,7 +30,7 @@ _CHECKED_S = 0.5
 
 @dataclass(frozen=True)
 class RecoveryOptions:
-    """What a coordinator does about lost tasks.
+    """The options of a coordinator for lost tasks.
 
     Attributes:
       servers: the parameter servers.
@@ -46,30 +46,30 @@ class RecoveryOptions:
 
 
 class RecoveryEvents(Protocol):
-    """What a recovery orders, called on its thread."""
+    """Callbacks for the decisions of a recovery, called on its thread."""
 
     def retry(self, worker: int, attempt: LinkAttempt) -> None:
-        """Runs what an attempt ran again, over a new connection to its worker."""
+        """Runs the closures of an attempt again, on a new connection to the worker."""
 
     def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
         """Fails an attempt with its own error."""
 
     def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
-        """Fails an attempt, and opens a new connection to its worker."""
+        """Fails an attempt, and reconnects to its worker."""
 
     def fail_all(self, error: OpError) -> None:
-        """Makes an error that of all closures which are open."""
+        """Fails all open closures with an error."""
 
     def stop_workers(self) -> None:
-        """Ends all connections to workers, and opens none until `resume_workers`."""
+        """Closes all connections to workers until `resume_workers`."""
 
     def resume_workers(self) -> None:
-        """Lets workers be connected to again."""
+        """Allows connections to workers again."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """An attempt that lost a parameter server."""
+    """A report of an attempt that lost a parameter server."""
 
     worker: int
     attempt: LinkAttempt
@@ -84,7 +84,7 @@ class _Report:
 
 @dataclass(eq=False)
 class _Request:
-    """A caller that lost parameter servers, and waits until they are back.
+    """A caller that waits until lost parameter servers are back.
 
     Attributes:
       is_over: set when that is decided.
@@ -96,7 +96,7 @@ class _Request:
 
 
 class Recovery:
-    """What happens when parameter servers are lost.
+    """Decides what happens when parameter servers are lost.
 
     Args:
       restorer: asks and restores them.
@@ -122,11 +122,11 @@ class Recovery:
         self._lock = threading.Lock()
 
     def report(self, worker: int, attempt: LinkAttempt, error: BaseException, task: Task) -> None:
-        """An attempt has failed because a parameter server seems lost; never blocks."""
+        """Handles an attempt that failed because a parameter server seems lost; never blocks."""
         self._put(_Report(worker, attempt, error, task))
 
     def repair(self, error: OpError) -> None:
-        """Waits until lost parameter servers are back and restored, if that is wanted.
+        """Blocks until lost parameter servers are back and restored, if the options say so.
 
         Args:
           error: of the call that lost them, which is raised if it is not wanted.
@@ -152,11 +152,11 @@ class Recovery:
         self._reports.put(report)
 
     def succeeded(self) -> None:
-        """An attempt has ended well."""
+        """Records that an attempt succeeded."""
         self._tolerance.succeeded()
 
     def close(self) -> None:
-        """Ends the thread; attempts that wait for its decision fail."""
+        """Ends the thread; attempts that wait for a decision fail."""
         self._closing.set()
         self._reports.put(None)
 
@@ -179,7 +179,7 @@ class Recovery:
                 self._give_up(together, UnavailableError(f"the recovery failed: {error}"))
 
     def _decide(self, reports: list[_Report]) -> None:
-        """Decides what becomes of attempts that have failed at about the same time."""
+        """Decides about attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
         lost = [task for task in tasks if not self._restorer.is_there(task)]
         for report in [one for one in reports if one.is_of_closure and one.task not in lost]:
@@ -198,7 +198,7 @@ class Recovery:
             self._events.fail_all(error)
 
     def _serve_request(self, request: _Request) -> None:
-        """Brings parameter servers back for a caller; closures run again meanwhile."""
+        """Brings parameter servers back for a caller, and runs closures again meanwhile."""
         try:
             request.error = self._bring_back()
         except Exception as error:  # else the caller would wait for ever
@@ -208,7 +208,7 @@ class Recovery:
             request.is_over.set()
 
     def _bring_back(self) -> OpError | None:
-        """Stops all workers until all servers are there with their variables; returns why not."""
+        """Stops all workers until all servers are back with their variables; returns why not."""
         self._events.stop_workers()
         try:
             self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)

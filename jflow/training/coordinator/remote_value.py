@@ -26,7 +26,7 @@ from jflow.training.coordinator.metrics import Meter
 
 
 class RemoteValueStatus(Enum):
-    """What is known of a `RemoteValue`."""
+    """The status of a `RemoteValue`."""
 
     NOT_READY = "NOT_READY"
     """The closure has not ended."""
@@ -37,7 +37,7 @@ class RemoteValueStatus(Enum):
 
 
 class Results(Protocol):
-    """What a `RemoteValue` calls of its coordinator.
+    """The interface by which a `RemoteValue` calls its coordinator.
 
     Attributes:
       meter: records how long `fetch` and `get` have waited.
@@ -46,13 +46,13 @@ class Results(Protocol):
     meter: Meter
 
     def cancel(self, number: int) -> None:
-        """Cancels a closure."""
+        """Cancels the closure, unless it has ended."""
 
     def fetch(self, number: int) -> None:
         """Brings a result that a worker has; without waiting."""
 
     def is_lost(self, number: int) -> bool:
-        """Whether a result was lost with its worker."""
+        """Returns whether a result was lost with its worker."""
 
 
 class RemoteValue(Conversions, Carded, Uncopyable):
@@ -136,7 +136,7 @@ class RemoteValue(Conversions, Carded, Uncopyable):
         return self._out_tree.unflatten(self._leaves(timeout))
 
     def get(self, timeout: float | None = None) -> Any:
-        """As `fetch`, but returns JAX arrays."""
+        """Like `fetch`, but returns JAX arrays."""
         leaves = self._leaves(timeout)
         return self._out_tree.unflatten(
             [x if is_key(getattr(x, "dtype", None)) else jax.numpy.asarray(x) for x in leaves]
@@ -157,7 +157,7 @@ class RemoteValue(Conversions, Carded, Uncopyable):
         return True
 
     def done(self) -> bool:
-        """Whether the closure has ended, with a value or an error."""
+        """Returns whether the closure has ended, with a value or an error."""
         return self._is_on_worker or self.is_here
 
     def _value_for(self, use: str) -> NoReturn:
@@ -203,11 +203,11 @@ class RemoteValue(Conversions, Carded, Uncopyable):
 
     @property
     def is_here(self) -> bool:
-        """Whether the result, or an error in its place, is in this process."""
+        """Whether this process has the result, or an error in its place."""
         return self._answer is not None
 
     def leaves(self) -> list[Any]:
-        """The leaves of the result, for a closure that takes it.
+        """Returns the leaves of the result, for a closure that takes it.
 
         Raises:
           ClosureInputError: if the closure failed while the other one was scheduled.
@@ -219,7 +219,7 @@ class RemoteValue(Conversions, Carded, Uncopyable):
         return answer
 
     def input_error(self) -> ClosureInputError:
-        """The error of a closure that takes the result, which has failed."""
+        """Returns the error for a closure that takes this result, which failed."""
         lost = UnavailableError(f"the result of {self.name} was lost with its worker")
         return ClosureInputError(self.error or lost)  # it was read just before it was lost
 
@@ -228,18 +228,18 @@ class RemoteValue(Conversions, Carded, Uncopyable):
         self._resolve(leaves)
 
     def keep(self) -> None:
-        """The closure has ended, and its worker has the result."""
+        """Records that the closure has ended and that its worker stores the result."""
         with self._lock:
             self._is_on_worker, is_wanted = True, self._is_wanted
         if is_wanted:
             self._engine.fetch(self.number)
 
     def fail(self, error: BaseException) -> None:
-        """Takes the error, unless the result is here."""
+        """Stores the error, unless there is a result."""
         self._resolve(error)
 
     def _resolve(self, answer: list[Any] | BaseException) -> None:
-        """Stores the answer and wakes those that wait, unless there is one."""
+        """Stores the outcome and wakes those that wait, unless there is one."""
         with self._lock:
             if self._answer is not None:
                 return
@@ -257,7 +257,7 @@ class RemoteValue(Conversions, Carded, Uncopyable):
             self._engine.fetch(self.number)
 
     def _add_callback(self, callback: Callable[[None], object]) -> None:
-        """Calls a function once when the result is here, or now if it is."""
+        """Calls a function once when the result is available, or now if it is."""
         with self._lock:
             is_here = self._answer is not None
             if not is_here:
@@ -289,7 +289,7 @@ class RemoteValue(Conversions, Carded, Uncopyable):
         return self._leaves_or_raise()
 
     def _leaves_or_raise(self) -> list[Any]:
-        """The leaves, or raises the error."""
+        """Returns the leaves, or raises the error."""
         answer = self._answer
         assert answer is not None, "it has come"
         if not isinstance(answer, BaseException):

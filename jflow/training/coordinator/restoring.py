@@ -59,7 +59,7 @@ class StateRestorer:
             self._lives[task] = self.life_of(task)
 
     def life_of(self, task: Task) -> int:
-        """The incarnation of a task that answers.
+        """Returns the incarnation of a task that answers.
 
         Raises:
           UnavailableError: if it does not.
@@ -85,7 +85,7 @@ class StateRestorer:
         return self._lives.setdefault(task, life) == life
 
     def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
-        """Saves all variables, each step in it whole or not at all.
+        """Saves all variables; each step is in the checkpoint as a whole or not at all.
 
         Raises:
           NotFoundError: if there is no path, or no such directory.
@@ -159,7 +159,7 @@ class StateRestorer:
                     return
 
     def _reopened(self, lives: Mapping[Task, int]) -> None:
-        """Connects to parameter servers again and restores those that have restarted."""
+        """Reconnects to the parameter servers and restores those that have restarted."""
         lost = [task for task, life in lives.items() if life != self._lives[task]]
         self._strategy.connection.reopen()
         if lost:
@@ -205,6 +205,6 @@ class StateRestorer:
 
 
 def _task_of(state: StateToSave) -> str:
-    """The name of the task that a variable is on."""
+    """Returns the name of the task that a variable is on."""
     spec = state.ref.spec
     return f"/job:{spec.job}/task:{spec.task}"

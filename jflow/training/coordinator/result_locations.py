@@ -18,7 +18,7 @@ from jflow.training.coordinator.events import Closure, Keeping, WorkerIndex
 
 
 class Failure(Enum):
-    """Why a result that was lost cannot be computed again."""
+    """Why a lost result cannot be recomputed."""
 
     FAILED = "failed"
     """Its closure has failed."""
@@ -28,7 +28,7 @@ class Failure(Enum):
 
 @dataclass
 class _Location:
-    """Where a result is.
+    """The location of a result.
 
     Attributes:
       closure: computes it again.
@@ -44,29 +44,29 @@ class _Location:
 
     @property
     def is_lost(self) -> bool:
-        """Whether neither a worker nor the coordinator has it."""
+        """Whether neither a worker nor the coordinator stores the result."""
         return self.worker is None and not self.has_copy
 
 
 class ResultLocations:
-    """Which worker has which result, by the numbers of their closures."""
+    """The workers that store results, by the numbers of the closures."""
 
     def __init__(self) -> None:
         self._locations: dict[int, _Location] = {}
 
     def add(self, closure: Closure, worker: WorkerIndex) -> None:
-        """Records the worker that has the result of a closure."""
+        """Records the worker that stores the result of a closure."""
         has_copy = closure.keeping is Keeping.COPY
         again = closure._replace(expires=None, keeping=Keeping.NOT)
         self._locations[closure.number] = _Location(again, worker, has_copy)
 
     def place(self, number: int) -> WorkerIndex | None:
-        """The worker that has a result; None if none has it."""
+        """Returns the worker that stores a result; None if none does."""
         location = self._locations.get(number)
         return None if location is None else location.worker
 
     def places(self, closure: Closure) -> tuple[tuple[int, WorkerIndex], ...]:
-        """The inputs of a closure that workers have, and where."""
+        """Returns the inputs of a closure that workers store, and those workers."""
         places = ((number, self.place(number)) for number in dict.fromkeys(closure.inputs))
         return tuple((number, worker) for number, worker in places if worker is not None)
 
@@ -82,28 +82,28 @@ class ResultLocations:
         return location.closure if location is not None and may_run else None
 
     def failure(self, number: int) -> Failure | None:
-        """Why a lost result cannot be computed again; None if it can, or is not lost."""
+        """Returns why a lost result cannot be recomputed; None if it can, or is not lost."""
         location = self._locations.get(number)
         return location.failure if location is not None and location.is_lost else None
 
     def is_lost(self, number: int) -> bool:
-        """Whether neither a worker nor the coordinator has a result."""
+        """Returns whether neither a worker nor the coordinator has a result."""
         location = self._locations.get(number)
         return location is not None and location.is_lost
 
     def fail(self, number: int, failure: Failure) -> None:
-        """Records that the closure which was to compute a lost result again has failed."""
+        """Records that the closure which was to recompute a lost result failed."""
         location = self._locations.get(number)
         if location is not None:
             location.failure = failure
 
     def has_copy(self, number: int) -> bool:
-        """Whether the coordinator has a result that stayed, or stays, on a worker."""
+        """Returns whether the coordinator has a copy of a result that a worker stores or stored."""
         location = self._locations.get(number)
         return location is not None and location.has_copy
 
     def mark_lost(self, numbers: Iterable[int]) -> set[int]:
-        """Marks results as lost; returns those of which there is no copy."""
+        """Marks results as lost; returns those without a copy."""
         lost = set()
         for number in [*numbers]:
             location = self._locations.get(number)
@@ -117,16 +117,16 @@ class ResultLocations:
         return lost
 
     def on(self, worker: WorkerIndex) -> list[int]:
-        """The results that a worker has."""
+        """Returns the results that a worker stores."""
         return [number for number, location in self._locations.items() if location.worker == worker]
 
     def copied(self, number: int) -> None:
-        """Records that the coordinator has a copy of a result, which may have been lost since."""
+        """Records that the coordinator has a copy of a result, even if it was lost since."""
         location = self._locations.get(number)
         if location is not None and location.failure is None:
             location.has_copy = True
 
     def forget(self, number: int) -> WorkerIndex | None:
-        """Drops a result that is not wanted any more; returns the worker that has it."""
+        """Drops a result that is no longer wanted; returns the worker that stores it."""
         location = self._locations.pop(number, None)
         return None if location is None else location.worker

@@ -79,7 +79,7 @@ class ClosureScheduler:
     # Events: closures ---------------------------------------------------------------------------
 
     def add(self, closure: Closure, now: float) -> list[Action]:
-        """Takes a closure. Inputs that are not open have succeeded."""
+        """Adds a closure. Inputs that are not open have succeeded."""
         self._lifecycle.queue(self.closures.add(closure))
         return self._assigned(now)
 
@@ -92,7 +92,7 @@ class ClosureScheduler:
         return self._assigned(now)
 
     def tick(self, now: float) -> list[Action]:
-        """Takes the present time: closures expire, and stragglers are run a second time."""
+        """Handles the present time: closures expire, and stragglers are run a second time."""
         for opened in self.closures.expired(now):
             self._lifecycle.expire(opened)
         self._assigner.assign(now)
@@ -103,7 +103,7 @@ class ClosureScheduler:
     # Events: attempts ---------------------------------------------------------------------------
 
     def finished(self, number: int, now: float, dispatch_s: float | None = None) -> list[Action]:
-        """An attempt has ended well; in exactly-once mode its writes are committed.
+        """Handles the success of an attempt; in exactly-once mode its writes are committed.
 
         Args:
           number: the attempt.
@@ -123,7 +123,7 @@ class ClosureScheduler:
     def failed(
         self, number: int, error: BaseException, now: float, *, is_rolled_back: bool = False
     ) -> list[Action]:
-        """An attempt has failed by itself.
+        """Handles an attempt that failed by itself.
 
         Args:
           number: the attempt.
@@ -141,18 +141,18 @@ class ClosureScheduler:
         return self._assigned(now)
 
     def lost(self, number: int, now: float) -> list[Action]:
-        """An attempt was lost with its worker, or was cancelled: its closures run again."""
+        """Handles an attempt that was lost with its worker or cancelled: its closures run again."""
         self._put_back(number)
         return self._assigned(now)
 
     # Events: results that workers have ----------------------------------------------------------
 
     def want(self, number: int, now: float) -> list[Action]:
-        """A result is wanted at the coordinator; if it was lost, it is computed again."""
+        """Requests a result for the coordinator; a lost one is recomputed."""
         return self._assigned(now) if self._lifecycle.reopen(number) else []
 
     def result_read(self, number: int, now: float) -> list[Action]:
-        """The coordinator has a copy of a result now, perhaps of one that was lost meanwhile."""
+        """Records that the coordinator has a copy of a result, perhaps of one lost meanwhile."""
         self.locations.copied(number)
         runs_again = self.closures.get(number)
         if runs_again is None:
@@ -161,22 +161,22 @@ class ClosureScheduler:
         return self._assigned(now)
 
     def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
-        """Results cannot be read where they were."""
+        """Handles results that could not be read from their worker."""
         self._lifecycle.mark_results_lost(numbers)
         return self._assigned(now)
 
     # Events: workers ----------------------------------------------------------------------------
 
     def add_worker(self, worker: WorkerIndex) -> None:
-        """A worker joins; it is down until `worker_up`."""
+        """Adds a worker, which is down until `worker_up`."""
         self.workers.add(worker)
 
     def worker_up(self, worker: WorkerIndex, now: float) -> list[Action]:
-        """A worker can be reached, and what closures need is there."""
+        """Marks a worker as reachable and ready for closures."""
         return self._assigned(now) if self.workers.up(worker) else []
 
     def worker_down(self, worker: WorkerIndex, now: float) -> list[Action]:
-        """A worker cannot be reached: its attempts are lost."""
+        """Marks a worker as unreachable; its attempts are lost."""
         if not self.workers.down(worker):
             return []
         self._assigner.forget_worker(worker)
@@ -186,7 +186,7 @@ class ClosureScheduler:
         return self._assigned(now)
 
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
-        """A worker is to get no more closures; those that only it may run fail with the error."""
+        """Assigns no more closures to a worker; those that only it may run fail with the error."""
         if not self.workers.leave(worker, error):
             return []  # it has left after an earlier call
         self._lifecycle.mark_results_lost(self.locations.on(worker))
@@ -194,21 +194,21 @@ class ClosureScheduler:
         return self._assigned(now)
 
     def batch_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
-        """Batches of a kind are compiled for a worker."""
+        """Records that batches of a kind are compiled for a worker."""
         self._assigner.batches.compiled(kind, worker)
         return self._assigned(now)
 
     # Events: errors -----------------------------------------------------------------------------
 
     def cancel_all(self) -> list[Action]:
-        """Cancels all that is open, because an error is about to be reported."""
+        """Cancels all open closures, because an error is about to be reported."""
         for opened in [*self.closures]:
             if opened.closure.number in self.closures:
                 self._lifecycle.drop(opened, by_user=False)
         return self._decided()
 
     def clear(self) -> None:
-        """Forgets the error: it was reported."""
+        """Forgets the error, which was reported."""
         self._lifecycle.has_error = False
 
     # What follows -------------------------------------------------------------------------------
@@ -219,12 +219,12 @@ class ClosureScheduler:
             self._lifecycle.put_back(opened)
 
     def _assigned(self, now: float) -> list[Action]:
-        """What follows from an event after which workers may be given closures."""
+        """Returns the actions after an event that allows assignments."""
         self._assigner.assign(now)
         return self._decided()
 
     def _decided(self) -> list[Action]:
-        """What the parts have decided since the last event."""
+        """Returns the actions that were decided since the last event."""
         actions = self._actions.copy()
         self._actions.clear()
         return actions

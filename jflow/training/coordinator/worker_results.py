@@ -30,7 +30,7 @@ FetchCallback = Callable[[Sequence[Any] | BaseException], None]
 
 
 class WorkerTable(Protocol):
-    """A worker's table of results.
+    """The interface of a worker's result table.
 
     Attributes:
       task: its task.
@@ -48,7 +48,7 @@ class WorkerTable(Protocol):
 
 
 class WorkerResults:
-    """The results that workers keep.
+    """Handles results that workers store, for the engine.
 
     Args:
       scheduler: knows where they are.
@@ -78,7 +78,7 @@ class WorkerResults:
 
     @property
     def locations(self) -> ResultLocations:
-        """Which worker has which result."""
+        """The workers that store results."""
         return self._scheduler.locations
 
     def cancel(self, number: int) -> None:
@@ -88,7 +88,7 @@ class WorkerResults:
     def layout(
         self, action: Dispatch, closure: ScheduledClosure
     ) -> tuple[AttemptLayout, tuple[int, ...]]:
-        """Where an attempt takes its inputs and puts its result.
+        """Returns where an attempt reads its inputs and stores its result.
 
         Returns:
           The layout, and the closures of the inputs that are read from workers.
@@ -112,7 +112,7 @@ class WorkerResults:
         return link.table
 
     def add(self, value: RemoteValue, recipe: Recipe | None) -> None:
-        """Adds a result that stays on its worker.
+        """Records a result that its worker stores.
 
         Args:
           value: the result.
@@ -126,7 +126,7 @@ class WorkerResults:
             value.keep()
 
     def reopened(self, number: int) -> ScheduledClosure:
-        """The closure of a result that is computed again."""
+        """Returns the closure of a result that is recomputed."""
         recipe, value = self._recipes[number], self._values.get(number)
         if value is None:  # dropped since it was wanted
             call = recipe.arguments.call
@@ -174,11 +174,11 @@ class WorkerResults:
         self._apply_event(lambda now: self._scheduler.results_lost(numbers, now))
 
     def is_lost(self, number: int) -> bool:
-        """Whether a result was lost with its worker."""
+        """Returns whether a result was lost with its worker."""
         return self.locations.lost_closure(number) is not None
 
     def unwanted(self, closure: ScheduledClosure, worker: WorkerIndex) -> None:
-        """An attempt has ended; frees its result unless that is the one that counts."""
+        """Frees the result of an attempt that ended, unless it is the one that counts."""
         number, link = closure.remote_value.number, self._link(worker)
         if closure.keeping is Keeping.NOT or self.locations.place(number) == worker:
             return
@@ -186,7 +186,7 @@ class WorkerResults:
             link.free([number])
 
     def free_dropped(self) -> None:
-        """Frees the results of which the program has dropped the `RemoteValue`s."""
+        """Frees the results whose `RemoteValue`s the program has dropped."""
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
         for number in self._drain_dropped():
             with self._lock:
@@ -212,7 +212,7 @@ class WorkerResults:
         return numbers
 
     def close(self) -> None:
-        """The coordinator ends; what is not here cannot be fetched any more."""
+        """Ends the coordinator's access: results that were not fetched are gone."""
         for number, value in list(self._values.items()):
             self.ended(number)
             if not value.is_here:

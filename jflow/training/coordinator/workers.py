@@ -11,7 +11,7 @@ from jflow.training.coordinator.events import WorkerIndex
 
 @dataclass
 class WorkerState:
-    """A worker, with the sums over its attempts."""
+    """The state of a worker, with sums over its attempts."""
 
     is_up: bool = False
     is_leaving: bool = False
@@ -24,14 +24,14 @@ class WorkerState:
 
     @property
     def has_room(self) -> bool:
-        """Whether it is to be given a closure."""
+        """Whether the worker may get another closure."""
         n = len(self.attempts)
         within_s = AHEAD_S if n > 1 else SECOND_WITHIN_S
         return self.is_up and self.load < within_s and n < MAX_AHEAD
 
 
 class Workers:
-    """The workers, by index.
+    """The workers of a coordinator, by index.
 
     A worker is here from `add` until it has left and its last attempt has come back.
 
@@ -47,20 +47,20 @@ class Workers:
         return len(self._states)
 
     def items(self) -> ItemsView[WorkerIndex, WorkerState]:
-        """The workers and their states, also of those that leave."""
+        """Returns the workers and their states, including those that are leaving."""
         return self._states.items()
 
     def get(self, worker: WorkerIndex) -> WorkerState | None:
-        """The state of a worker; None if there is none of that index."""
+        """Returns the state of a worker; None if there is none with that index."""
         return self._states.get(worker)
 
     def add(self, worker: WorkerIndex) -> None:
-        """A worker joins; it is down until `up`."""
+        """Adds a worker, which is down until `up`."""
         self._departures.pop(worker, None)
         self._states[worker] = WorkerState()
 
     def up(self, worker: WorkerIndex) -> bool:
-        """A worker can be reached; returns False if it takes no closures, because it leaves."""
+        """Marks a worker as reachable; returns False if it takes no closures, because it leaves."""
         state = self._states.get(worker)
         if state is None or state.is_leaving:
             return False
@@ -68,7 +68,7 @@ class Workers:
         return True
 
     def down(self, worker: WorkerIndex) -> bool:
-        """A worker cannot be reached; returns whether it is one of these."""
+        """Marks a worker as unreachable; returns whether it is one of these."""
         state = self._states.get(worker)
         if state is None:
             return False
@@ -76,7 +76,7 @@ class Workers:
         return True
 
     def leave(self, worker: WorkerIndex, error: BaseException) -> bool:
-        """A worker takes no more closures; returns whether it was still there.
+        """Marks a worker as leaving; returns whether it was one of these.
 
         Args:
           worker: the worker.
@@ -97,7 +97,7 @@ class Workers:
     def add_attempt(
         self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int
     ) -> int:
-        """Gives a worker an attempt of some closures, which is expected to take so long.
+        """Records an attempt on a worker, with its expected time.
 
         Returns:
           How many closures it has now.
@@ -111,7 +111,7 @@ class Workers:
     def remove_attempt(
         self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int
     ) -> None:
-        """An attempt has come back; its arguments are those of `add_attempt`."""
+        """Records the end of an attempt; its arguments are those of `add_attempt`."""
         state = self._states[worker]
         state.attempts.discard(attempt)
         # Rounding leaves something of the load of many attempts.
@@ -120,12 +120,12 @@ class Workers:
         self._remove_if_left(worker, state)
 
     def is_up(self, worker: WorkerIndex) -> bool:
-        """Whether a worker takes closures."""
+        """Returns whether a worker takes closures."""
         state = self._states.get(worker)
         return state is not None and state.is_up
 
     def is_free(self, worker: WorkerIndex) -> bool:
-        """Whether all attempts of a worker have come back."""
+        """Returns whether a worker has no attempts."""
         state = self._states.get(worker)
         return state is None or not state.attempts
 

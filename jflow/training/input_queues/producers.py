@@ -192,7 +192,7 @@ def slice_input_producer(
 
 
 def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
-    """The shape of a row, from the tensor and the user's `element_shape`."""
+    """Returns the shape of a row, from the tensor and the user's `element_shape`."""
     actual = None if rows.aval.shape is None else declared(rows.aval.shape[1:])
     shape = actual if wanted is None else declared(as_shape(wanted))
     known = [size for size in shape or () if size is not None]

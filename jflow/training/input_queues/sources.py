@@ -106,7 +106,7 @@ class Sources:
 
 
 def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:
-    """The common shape of one tensor of the elements of several sources."""
+    """Returns the common shape of one tensor of the elements of several sources."""
     shapes = [declared(tensor.aval.shape) for tensor in tensors]
     known = [shape for shape in shapes if shape is not None]
     ranks = {len(shape) for shape in known}

@@ -28,7 +28,7 @@ _POLL_S = 0.5
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
-    """The global step of the default graph. Raises RuntimeError if it has none."""
+    """Returns the global step of the default graph. Raises RuntimeError if it has none."""
     step = get_global_step()
     if step is None:
         raise RuntimeError(

@@ -151,7 +151,7 @@ class SecondOrStepTimer:
         self._last_time = 0.0
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether it is due at a step; never twice for the same step."""
+        """Returns whether it is due at a step; never twice for the same step."""
         if self._last_step is None:
             return True
         if step == self._last_step:
@@ -173,7 +173,7 @@ class SecondOrStepTimer:
         return (None, None) if before is None else (now - then, step - before)
 
     def last_triggered_step(self) -> int | None:
-        """The step at which it was last done, None if it was not."""
+        """Returns the step at which it was last done, None if it was not."""
         return self._last_step
 
     def __repr__(self) -> str:

@@ -249,7 +249,7 @@ class SessionManager:
             )
 
     def _missing(self, session: Session, ready_op: Any) -> str | None:
-        """What a ready operation says is missing, None if nothing is."""
+        """Returns what a ready operation says is missing, None if nothing is."""
         if ready_op is None:
             return None
         try:

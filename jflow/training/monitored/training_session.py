@@ -98,7 +98,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
 def _reports(
     directory: FilePath | None, scaffold: Scaffold, n_steps: int, intervals: Intervals
 ) -> Iterator[SessionRunHook]:
-    """The hooks that report the rate of steps and the summaries of a graph."""
+    """Yields the hooks that report the rate of steps and the summaries of a graph."""
     if directory and n_steps > 0:
         yield StepCounterHook(n_steps, output_dir=directory if can_write_events() else None)
     if directory and any(intervals):
@@ -108,7 +108,7 @@ def _reports(
 def _saves(
     directory: FilePath | None, scaffold: Scaffold, intervals: Intervals
 ) -> Iterator[SessionRunHook]:
-    """The hook that saves checkpoints."""
+    """Yields the hook that saves checkpoints."""
     if directory and any(intervals):
         steps, secs = intervals
         yield CheckpointSaverHook(directory, secs, steps, scaffold=scaffold)

@@ -13,7 +13,7 @@ from jflow.compiler.graph import Symbolic, Tensor, get_default_graph
 
 
 def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:
-    """The root of the sum of squares of all elements of some tensors.
+    """Returns the root of the sum of squares of all elements of some tensors.
 
     Each sum of squares may be computed where its tensor is. Of an `IndexedSlices` the elements are
     those of its values, even where several are for one row.

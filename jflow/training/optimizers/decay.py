@@ -128,7 +128,7 @@ def piecewise_constant(
     values: Sequence[float],
     name: str = "PiecewiseConstant",
 ) -> Tensor:
-    """The value of the interval that `x` is in: `values[i]` from above `boundaries[i - 1]`.
+    """Returns the value of the interval that `x` is in: `values[i]` from above `boundaries[i - 1]`.
 
     Args:
       x: a scalar, such as the number of steps.

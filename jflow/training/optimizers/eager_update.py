@@ -100,7 +100,7 @@ class EagerUpdates:
             return Variable(initial, trainable=False, name=f"{ref.name}/{self._name}/{name}")
 
     def saved_state(self) -> dict[str, Any]:
-        """The variables of the state; slots by the number of their variable and by name."""
+        """Returns the variables of the state; slots by the number of their variable and by name."""
         slots: dict[str, list[Variable]] = {}
         for number, variable in enumerate(self.variables):
             for shard in _shards([variable]):
@@ -230,7 +230,7 @@ def _shards(variables: Sequence[VariableLike]) -> list[Variable]:
 def _pieces(
     variables: Sequence[VariableLike], params: Sequence[Variable], grads: Sequence[Any]
 ) -> list[Any]:
-    """The gradient of each variable or shard, arrays or `IndexedSlices`.
+    """Returns the gradient of each variable or shard, arrays or `IndexedSlices`.
 
     Each shard has all rows of a gradient that is rows. Those of other shards are out of its range.
     """

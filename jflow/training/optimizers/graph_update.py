@@ -50,7 +50,7 @@ class GraphUpdates:
         )
 
     def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
-        """The state for variables, which earlier calls may have created in part."""
+        """Returns the state for variables, which earlier calls may have created in part."""
         shapes = [v.shape for v in variables]
         leaves, tree = self._rule.state_of(variables)
         owners = [owner_of(path, leaf, shapes) for path, leaf in leaves]
@@ -120,7 +120,7 @@ def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
 
 
 def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
-    """The key of one variable of the optimizer's state."""
+    """Returns the key of one variable of the optimizer's state."""
     index = getattr(path[-1], "idx", SHARED) if path else SHARED
     if 0 <= index < len(variables):  # of another shape than its variable, too
         return variables[index], slot_name(path[:-1]), value.shape, value.dtype

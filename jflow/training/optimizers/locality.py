@@ -60,7 +60,7 @@ class LocalComputation:
 
     @classmethod
     def trace(cls, fun: Callable[..., Any], args: Sequence[Any], shapes: Shapes) -> Self:
-        """The calls of `fun(*args)`.
+        """Returns the calls of `fun(*args)`.
 
         Args:
           fun: a traceable function.
@@ -87,7 +87,7 @@ class LocalComputation:
 def local_calls(
     computation: jex.ClosedJaxpr, arguments: Sequence[OwnerIndex], results: Sequence[OwnerIndex]
 ) -> list[LocalCall]:
-    """The local calls of a computation, each after those whose results it uses.
+    """Returns the local calls of a computation, each after those whose results it uses.
 
     Args:
       computation: the equations.
@@ -183,7 +183,7 @@ def _comparable(value: object) -> Hashable:
 def _owners(
     jaxpr: jex.Jaxpr, arguments: Sequence[OwnerIndex], results: Sequence[OwnerIndex]
 ) -> list[OwnerIndex]:
-    """The owner of each equation; one without arguments belongs to what uses it."""
+    """Returns the owner of each equation; one without arguments belongs to what uses it."""
     owner_of: dict[jex.Var, OwnerIndex] = dict(zip(jaxpr.invars, arguments, strict=True))
     owners: list[OwnerIndex | None] = []
     for eqn in jaxpr.eqns:
@@ -206,7 +206,7 @@ def _owners(
 
 
 def _common(owners: Iterable[OwnerIndex]) -> OwnerIndex | None:
-    """The owner of what is computed from values of some owners; None if there are none."""
+    """Returns the owner of what is computed from values of some owners; None if there are none."""
     distinct = set(owners)
     own = distinct - {SHARED}
     if len(own) == 1:

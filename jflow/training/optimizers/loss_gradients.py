@@ -145,7 +145,7 @@ def _opened(
 
 
 def _reads_inside(eqn: jex.JaxprEqn, refs: Sequence[Any]) -> list[Any]:
-    """The references, of those given, of variables that the jaxprs of an equation read."""
+    """Returns the references, of those given, of variables that the jaxprs of an equation read."""
     reads: list[Any] = []
     for body in jex.jaxprs_in_params(eqn.params):
         for inner in body.eqns:
@@ -181,7 +181,7 @@ def _with_points(eqns: Sequence[jex.JaxprEqn], refs: Sequence[Any], result: Any)
 def _differentiated(
     program: _Loss, consts: dict[jex.Var, Any], result: Any
 ) -> tuple[Any, list[Any]]:
-    """The derivatives by the points, and the indices of those that are rows."""
+    """Returns the derivatives by the points, and the indices of those that are rows."""
     others = [var for rows in program.rows if rows is not None for var in rows.others]
     closed = jaxprs.close(program.points, [result, *others], program.eqns, consts)
 
@@ -207,7 +207,7 @@ def _joined(
     slopes: Sequence[Any],
     indices: Sequence[Any],
 ) -> Any:
-    """The gradient of a variable, of those of its shards."""
+    """Returns the gradient of a variable, of those of its shards."""
     own = [_gradient(shard, program, slopes, indices) for shard in shards]
     if len(own) == 1 or all(one is None for one in own):
         return own[0]

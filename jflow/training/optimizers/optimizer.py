@@ -299,7 +299,7 @@ class Optimizer:
         return [slot for slot in self._table.variables() if slot.graph is graph]
 
     def saved_state(self) -> Any:
-        """The state as `jflow.checkpoint` saves it: variables in dicts and lists.
+        """Returns the state as `jflow.checkpoint` saves it: variables in dicts and lists.
 
         That of eager variables is known by their order, not their names.
         """

@@ -32,7 +32,7 @@ class RowGradient(NamedTuple):
 
 
 def as_pytree(grad: Any) -> Any:
-    """A gradient of an eager variable as a pytree of arrays."""
+    """Returns a gradient of an eager variable as a pytree of arrays."""
     return RowGradient(grad.values, grad.indices) if isinstance(grad, IndexedSlices) else grad
 
 
@@ -81,7 +81,7 @@ def slices_of(
 
 
 def sum_rows(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:
-    """The indices and sums of `RowSums`, for a variable of so many rows."""
+    """Returns the indices and sums of `RowSums`, for a variable of so many rows."""
     at = indices.astype(jnp.int32)
     at = jnp.where((at < 0) | (at >= n_rows), n_rows, at)
     order = jnp.argsort(at)
@@ -100,6 +100,6 @@ def rows_at(value: jax.Array, indices: jax.Array) -> jax.Array:
 
 
 def with_rows(value: jax.Array, indices: jax.Array, rows: jax.Array) -> jax.Array:
-    """A value with other rows at indices; those beyond its rows are dropped."""
+    """Returns a value with other rows at indices; those beyond its rows are dropped."""
     new: jax.Array = value.at[indices].set(rows, mode="drop")
     return new

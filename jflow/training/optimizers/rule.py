@@ -72,11 +72,11 @@ class UpdateRule:
         self.init: Callable[[Any], Any] = example.init
 
     def inputs(self) -> dict[str, Any]:
-        """The inputs of an update, as numbers, tensors or arrays."""
+        """Returns the inputs of an update, as numbers, tensors or arrays."""
         return {name: _value(value) for name, value in self._computed.items()}
 
     def next(self, grads: Any, state: Any, params: Any, inputs: Mapping[str, Any]) -> Any:
-        """The new parameters and state, of values of `inputs` among others."""
+        """Returns the new parameters and state, of values of `inputs` among others."""
         computed = {name: value for name, value in inputs.items() if name != _RATE}
         transformation = self._transformation_of(**self._fixed, **computed)
         updates, new = transformation.update(grads, state, params)
@@ -85,7 +85,7 @@ class UpdateRule:
         return jax.tree.map(_plus, params, updates), jax.tree.map(_with_dtype_of, new, state)
 
     def are_row_wise(self, variables: Sequence[Variable]) -> list[bool]:
-        """Whether the state is one value for each element of a variable, or shared.
+        """Returns whether the state is one value for each element of a variable, or shared.
 
         Then a row of the state belongs to the same row of the variable. A transformation that keeps
         something else for a variable, such as sums over rows, updates it as a whole.

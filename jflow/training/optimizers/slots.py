@@ -58,23 +58,23 @@ class SlotTable:
         return slot
 
     def variables(self) -> list[Variable]:
-        """All variables of the state, the shared ones first."""
+        """Returns all variables of the state, the shared ones first."""
         return [*self.shared, *(slot for own in self.slots.values() for slot in own.values())]
 
 
 def slot_name(path: tuple[Any, ...]) -> str:
-    """The name of the variable of a leaf of a state."""
+    """Returns the name of the variable of a leaf of a state."""
     return keystr(path, simple=True, separator="_") or "state"
 
 
 def _last_field(path: tuple[Any, ...]) -> str:
-    """The name of the last field of a state on a path."""
+    """Returns the name of the last field of a state on a path."""
     names = [key.name for key in path if isinstance(key, GetAttrKey)]
     return names[-1] if names else keystr(path, simple=True, separator="_")
 
 
 def _slice_of(slot: Variable, param: Variable) -> SaveSliceInfo | None:
-    """The slice that a slot of a part of a partitioned variable is in a checkpoint."""
+    """Returns the slice that a slot of a part of a partitioned variable is in a checkpoint."""
     info = param.save_slice_info
     if info is None or slot.shape != param.shape:
         return None

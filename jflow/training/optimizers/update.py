@@ -27,13 +27,13 @@ class UpdateFace(Protocol):
     """What differs between the update of a graph's variables and that of eager ones."""
 
     def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
-        """The result of a function of arrays and static integers."""
+        """Returns the result of a function of arrays and static integers."""
 
     def after(self, grads: Sequence[Any]) -> AbstractContextManager[Any]:
-        """A block whose reads of variables follow the gradients."""
+        """Returns a block whose reads of variables follow the gradients."""
 
     def argument(self, leaf: Any, rows: RowSums | None) -> Any:
-        """An argument of the update, with `shape` and `aval`.
+        """Returns an argument of the update, with `shape` and `aval`.
 
         Args:
           leaf: a variable, a gradient or a number.

@@ -158,7 +158,7 @@ class GreedyLoadBalancingStrategy:
         self._loads = _Loads(_checked(num_tasks))
 
     def __call__(self, op: Operation) -> int:
-        """The index of the parameter server of an operation, whose load is added there."""
+        """Returns the index of the parameter server of an operation, whose load is added there."""
         return self._loads.add_to_least(self._load_fn(op))
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class RandomStrategy:
         self._seed = seed
 
     def __call__(self, op: Operation) -> int:
-        """The index of the parameter server of an operation."""
+        """Returns the index of the parameter server of an operation."""
         name = f"{op.name}_{self._seed}".encode()
         digest = hashlib.md5(name, usedforsecurity=False).hexdigest()
         return int(digest, 16) % self._num_tasks
@@ -188,7 +188,7 @@ class RandomStrategy:
 
 
 def byte_size_load_fn(op: Operation) -> int:
-    """The size of a variable in bytes, for `GreedyLoadBalancingStrategy`.
+    """Returns the size of a variable in bytes, for `GreedyLoadBalancingStrategy`.
 
     Raises:
       ValueError: if the operation is not that of a variable, or its shape is not known in full.
