@@ -110,7 +110,7 @@ class Servers:
         self._n_variables = 0
 
     def at(self, position: float) -> AbstractContextManager[Any]:
-        """Returns a context manager under which variables are on the device at a position from 0 to below 1.
+        """Returns a context manager under which variables are on the device at `position`.
 
         Layers of equal positions are together; those of a model that is divided into as many
         pieces as there are devices are apart.
