@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api bench \
+.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api bench \
   bench-placement placement-optima clean help
 
 help: ## this list
@@ -55,6 +55,10 @@ fuzz: $(VENV)/.dev ## mutated programs, plans, frames and graph files, of JFLOW_
 
 test-libraries: $(VENV)/.libraries ## libraries on JAX that jflow does not depend on, in an environment of their own
 	$(VENV)/libraries/bin/python -m pytest tests/libraries
+
+test-browser: $(VENV)/.browser ## what people see, in a real Chromium; installs Debian's if there is none (JFLOW_PICTURES=DIR: with screenshots)
+	command -v chromium || command -v chromium-browser || { apt-get update && apt-get install --yes chromium; }
+	$(VENV)/browser/bin/python -m pytest tests/browser
 
 test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Python, each with its newest JAX
 
@@ -124,6 +128,11 @@ $(VENV)/.reverb: | $(VENV)/bin/python
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/libraries
 	$(VENV)/libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[libraries]'
+	touch $@
+
+$(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/browser
+	$(VENV)/browser/bin/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
 	touch $@
 
 # The generator is old, so that its code runs on old and new protobuf; it lives apart because it

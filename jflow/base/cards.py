@@ -34,7 +34,7 @@ max-width:60em;min-width:18em;overflow-wrap:anywhere;padding:8px 12px}
 .jflow-card table{border-collapse:collapse;margin:2px 0}
 .jflow-card th,.jflow-card td{background:none;color:inherit;border:0;padding:1px 14px 1px 0;
 text-align:left;vertical-align:top;font-size:13px}
-.jflow-card th{color:var(--dim);font-weight:normal;white-space:nowrap}
+.jflow-card th{color:var(--dim);font-weight:normal}
 .jflow-card thead th{background:var(--head);border-bottom:1px solid var(--line)}
 .jflow-card details{margin-top:4px}
 .jflow-card summary{cursor:pointer}

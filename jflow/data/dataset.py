@@ -448,7 +448,8 @@ class Dataset(Carded):
     def _card(self) -> Card:
         rows = [(str(number), text) for number, text in enumerate(self.transforms[:MAX_ROWS], 1)]
         spec = self.__dict__.get("element_spec")  # known once it was asked for; that may read
-        table = CardTable("steps", ("", "transformation"), rows, len(self.transforms), is_open=True)
+        head = ("number", "transformation")
+        table = CardTable("steps", head, rows, len(self.transforms), is_open=True)
         return Card("data.Dataset", "", (("elements", spec),), (table,))
 
     def _start(self) -> Cursor:

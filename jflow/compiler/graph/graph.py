@@ -233,7 +233,7 @@ class Operation(GraphMember, Carded):
             ("runs after", ", ".join(op.name for op in self.control_inputs[:MAX_ROWS])),
             ("made at", self.origin),
         )
-        table = CardTable("tensors", ("", "name", "shape", "dtype"), rows, is_open=True)
+        table = CardTable("tensors", ("role", "name", "shape", "dtype"), rows, is_open=True)
         return Card("Operation", self.name, facts, (table,))
 
 
