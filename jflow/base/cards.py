@@ -7,7 +7,7 @@ the reply comes within `MAX_WAIT_S`. Text from users is escaped, and cut where i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -168,11 +168,6 @@ def ask(question: Callable[[], T], limit_s: float = MAX_WAIT_S) -> T | None:
         return None
     thread.join(limit_s)
     return replies[0] if replies else None
-
-
-def first_rows(rows: Iterable[Sequence[str]]) -> list[Sequence[str]]:
-    """Returns as many rows as a card shows."""
-    return [row for row, _ in zip(rows, range(MAX_ROWS), strict=False)]
 
 
 def _cut(text: str) -> str:

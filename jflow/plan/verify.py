@@ -353,10 +353,10 @@ class _PlanVerifier:
                 self._fail(f"{one!r} is not a size", run)
 
     def _check_variables(self, run: Run) -> None:
-        held = (variable for variable, _ in (*run.before, *run.after))
+        copied_variables = (variable for variable, _ in (*run.before, *run.after))
         default_variables = (variable for variable, _, _ in run.defaults)
         self._check_numbers(
-            (*run.reads, *run.writes, *run.initializes, *held, *default_variables), run
+            (*run.reads, *run.writes, *run.initializes, *copied_variables, *default_variables), run
         )
         if len({*run.reads}) < len(run.reads) or len({*run.writes}) < len(run.writes):
             self._fail("it reads or writes a variable twice", run)

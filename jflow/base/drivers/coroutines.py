@@ -149,7 +149,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
 
 @types.coroutine
-def completing(
+def shield(
     coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
 ) -> Generator[Any, Any, T]:
     """Awaits a coroutine in its caller's task, ignoring cancellations once it must complete.
@@ -180,7 +180,7 @@ class _Wait:
 
     Args:
       future: what it waits for.
-      must_complete: as for `completing`.
+      must_complete: as for `shield`.
     """
 
     _asyncio_future_blocking = True

@@ -89,7 +89,7 @@ class CoreDriver(Protocol):
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
         """Returns all results. The first error cancels the others and is the only one raised."""
 
-    async def completing(
+    async def shield(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
         """Awaits a coroutine, ignoring cancellations while it must complete.

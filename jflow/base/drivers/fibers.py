@@ -197,10 +197,10 @@ class FiberJob(Generic[T]):
         yield from self.ended.wait().__await__()
         return self.result()
 
-    async def completing(
+    async def shield(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
-        """See `CoreDriver.completing`; for the running fiber."""
+        """See `CoreDriver.shield`; for the running fiber."""
         self._must_complete.append(must_complete)
         try:
             return await coroutine
@@ -349,11 +349,11 @@ class Fibers(ABC):
         for job in jobs:
             await job.ended.wait()
 
-    async def completing(
+    async def shield(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
-        """See `CoreDriver.completing`."""
-        result: T = await self.current().completing(coroutine, must_complete)
+        """See `CoreDriver.shield`."""
+        result: T = await self.current().shield(coroutine, must_complete)
         return result
 
     # What a subclass calls --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from jflow.base.deadline.clock import now
-from jflow.base.drivers.coroutines import completing
+from jflow.base.drivers.coroutines import shield
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ class LoopDriver:
     random_bits = staticmethod(secrets.randbits)
     event = staticmethod(_LoopEvent)
     sleep = staticmethod(asyncio.sleep)
-    completing = staticmethod(completing)
+    shield = staticmethod(shield)
 
     def later(
         self, seconds: float, function: Callable[..., object], *args: Any

@@ -127,7 +127,7 @@ def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") ->
 
 
 def decode_jpeg(contents: Any, channels: int = 0, name: str = "DecodeJpeg") -> Tensor:
-    """Decodes a JPEG file; takes, returns and raises as `decode_image`."""
+    """Decodes a JPEG file; arguments, result and errors are those of `decode_image`."""
     return _decode("decode_jpeg", contents, channels, name)
 
 

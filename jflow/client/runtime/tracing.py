@@ -62,7 +62,7 @@ class RunMetadata:
 
     @property
     def partition_graphs(self) -> tuple[str, ...]:
-        """The texts of `partition_plans`."""
+        """The values of `partition_plans`: one plan text per task."""
         return tuple(self.partition_plans.values())
 
 

@@ -113,19 +113,19 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the distinct non-empty requests of an equation and of its nested equations."""
-    devices = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
-    return sorted((requested for requested in devices if not requested.is_empty), key=str)
+    requests = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
+    return sorted((requested for requested in requests if not requested.is_empty), key=str)
 
 
 def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the distinct non-empty requests of nested equations."""
-    devices = {
+    requests = {
         requested
         for body in _bodies(eqn)
         for inner in body.eqns
         for requested in (request.requested(inner).alone, *_requested_by_bodies(inner))
     }
-    return sorted((requested for requested in devices if not requested.is_empty), key=str)
+    return sorted((requested for requested in requests if not requested.is_empty), key=str)
 
 
 class _Flattener:

@@ -76,7 +76,7 @@ def _row_gather(op: Operation, read: Tensor) -> RowGather | None:
 def row_indices(
     eqn: jex.JaxprEqn, var: jex.Var, others: Sequence[jex.Var]
 ) -> tuple[jex.ClosedJaxpr, bool] | None:
-    """Returns a program for the row indices of an equation that gathers rows of an argument.
+    """Extracts the program of the row indices from an equation that gathers rows of an argument.
 
     Args:
       eqn: the equation.

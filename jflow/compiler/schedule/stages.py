@@ -185,7 +185,7 @@ class StageTimes:
         self._ends = ends_of(costs)
 
     def seconds(self, devices: Sequence[int]) -> float:
-        """Returns the seconds of a step with this placement, without `Costs.step_seconds`."""
+        """Predicts the step time of a placement in seconds, without `Costs.step_seconds`."""
         problem = self._problem
         depth = depths_of(problem, devices)
         phase = phases_of(problem, devices, depth)

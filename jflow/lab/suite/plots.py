@@ -159,7 +159,7 @@ def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
 
 
 def _apart(heights: Sequence[float], factor: float, highest: float) -> list[float]:
-    """Rising heights, each a factor above the one before, moved as little as that takes.
+    """Spreads rising heights so that each is at least `factor` times the one before.
 
     The last one stays half a factor below the highest, as long as there is room for all.
     """

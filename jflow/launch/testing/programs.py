@@ -60,14 +60,14 @@ class ProgramProcess(Closing):
         zygote: Zygote | None = None,
     ) -> None:
         self._command = _with_python(command)
-        whole = os.environ | dict(environment or {})
+        variables = os.environ | dict(environment or {})
         self._process: subprocess.Popen[bytes] | ForkedProgram
         if zygote is not None:
-            self._process = zygote.start([os.fspath(part) for part in command], whole)
+            self._process = zygote.start([os.fspath(part) for part in command], variables)
         else:
             self._process = subprocess.Popen(
                 self._command,
-                env=whole,
+                env=variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Ctrl-C in a terminal is for the test run.
@@ -188,10 +188,10 @@ def run_program(
     Raises:
       AssertionError: if it does neither for that long; it is killed.
     """
-    whole = _with_python(command)
+    argv = _with_python(command)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            whole,
+            argv,
             env=os.environ | dict(environment or {}),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -201,20 +201,20 @@ def run_program(
         try:
             wait_until(
                 lambda: process.poll() is not None,
-                f"the end of process {process.pid} ({' '.join(whole[:4])})",
+                f"the end of process {process.pid} ({' '.join(argv[:4])})",
                 patience=patience,
                 progress=lambda: (cpu_time(process.pid), _size(out), _size(err)),
             )
         finally:
             process.kill()
             process.wait()
-        return subprocess.CompletedProcess(whole, process.returncode, _text(out), _text(err))
+        return subprocess.CompletedProcess(argv, process.returncode, _text(out), _text(err))
 
 
 def _with_python(command: Sequence[str | os.PathLike[str]]) -> list[str]:
-    whole = [os.fspath(part) for part in command]
-    is_python = whole[0] == "-m" or whole[0] == "-c" or Path(whole[0]).suffix == ".py"
-    return [sys.executable, *whole] if is_python else whole
+    argv = [os.fspath(part) for part in command]
+    is_python = argv[0] == "-m" or argv[0] == "-c" or Path(argv[0]).suffix == ".py"
+    return [sys.executable, *argv] if is_python else argv
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

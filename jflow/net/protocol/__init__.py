@@ -26,8 +26,8 @@ that are unauthenticated (`admission.py`).
 from jflow.base.drivers.coroutines import Started as Started
 from jflow.base.drivers.coroutines import Waited as Waited
 from jflow.base.drivers.coroutines import begin as begin
-from jflow.base.drivers.coroutines import completing as completing
 from jflow.base.drivers.coroutines import retrieve as retrieve
+from jflow.base.drivers.coroutines import shield as shield
 from jflow.base.drivers.loop import TaskSet as TaskSet
 from jflow.base.values import Array as Array
 from jflow.net.protocol.client import MasterClient as MasterClient

@@ -176,7 +176,7 @@ def certificate_refusal(
 
 
 def restarted(task: str, expected: int, got: int) -> RestartedError:
-    """Returns the error for a caller that means an earlier incarnation of a task."""
+    """Returns the error for a call addressed to an earlier incarnation of a task."""
     return RestartedError(
         f"{task} has restarted since the state of this call was created "
         f"(incarnation {expected:x} is now {got:x}): its variables and registered steps are gone; "

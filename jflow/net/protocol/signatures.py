@@ -61,7 +61,7 @@ def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
 
 
 def rpcs_of(service: type[Any]) -> dict[Callable[..., Any], Rpc[Any, ..., Any]]:
-    """Derives the RPCs of a service, and of the services that it has as properties, by method."""
+    """Returns the RPCs of a service and its nested services (properties), keyed by method."""
     return dict(_derive_rpcs(service, ()))
 
 

@@ -216,7 +216,7 @@ class TaskEffects:
         self._applying[key] = waiting
         try:
             # A write that is being applied cannot be taken back, and a repeat needs the results.
-            return await self._state.driver.completing(
+            return await self._state.driver.shield(
                 running.rest(), lambda: isinstance(writer, SingleWrite) and writer.is_applied
             )
         finally:

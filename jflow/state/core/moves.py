@@ -215,7 +215,7 @@ class StateMoves:
             self._state.driver.start(self._resolve(name, hold))
 
     async def _resolve(self, name: str, hold: _Hold) -> None:
-        """Asks the source how it has ended its own hold, and ends this one likewise."""
+        """Ends a hold as its source says; assumes no move if the source does not reply."""
         has_moved, driver = False, self._state.driver
         try:
             async with driver.limit(ASK_S):

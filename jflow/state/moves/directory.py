@@ -71,7 +71,7 @@ class Use:
 
 @dataclass(frozen=True)
 class _Pause:
-    """What a save or restore holds back: changes of state, or all uses, of one or all sessions."""
+    """A pause for a save or restore, which blocks writes, or all uses, by one session or by all."""
 
     states: frozenset[StateId]
     is_exclusive: bool

@@ -273,7 +273,7 @@ class SessionWait(Record, frozen=True):
 
 
 class SessionWaits(Record, frozen=True):
-    """What the calls of a session wait for; steps that compute somewhere are left out."""
+    """What the calls of a session wait for, without steps that are computing on some task."""
 
     what = "list of what a session waits for"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)

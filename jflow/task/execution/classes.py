@@ -66,7 +66,7 @@ class SingleProgram:
         return results if self.fetch_indices is None else [results[i] for i in self.fetch_indices]
 
     def in_order(self) -> CompiledProgram:
-        """Returns a function of the fed values that is `results`, if `n_in_order` is not -1."""
+        """Returns `results` as a function of fed values in order; `n_in_order` must not be -1."""
         program, constants = self.program, self.constants
         return (lambda *feeds: program(*feeds, *constants)) if constants else program
 

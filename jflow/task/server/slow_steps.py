@@ -16,7 +16,7 @@ Listed = Callable[[StatusRequest], tuple[int, tuple[StepStatus, ...]]]
 
 
 class SlowSteps:
-    """Periodically checks the running steps, so that steps need not record anything for it.
+    """Polls the running steps periodically and logs slow ones, at no cost per step.
 
     Call it on the event loop only.
 

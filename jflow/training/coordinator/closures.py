@@ -251,14 +251,14 @@ class ScheduledClosure:
         """The arguments of a closure whose arguments are all known."""
         return self._args
 
-    def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
+    def placed(self, workers: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
         """The arguments that are on workers: their indices, closures and workers.
 
         Args:
-          places: the workers, by the closures whose results they have.
+          workers: the workers, by the closures whose results they have.
         """
         numbered = ((s.indices, s.value.number) for s in self.sources if s.value is not None)
-        return [(which, n, places[n]) for which, n in numbered if n in places]
+        return [(which, n, workers[n]) for which, n in numbered if n in workers]
 
     def recipe(self, elements: Mapping[int, list[Any]]) -> Recipe:
         """What is needed to recompute the result.

@@ -71,7 +71,7 @@ class LinkEvents(Protocol):
         """Called when batches of a program are registered."""
 
     def introduce(self, connection: Connection) -> None:
-        """Makes a new connection work under the coordinator's claim."""
+        """Registers the coordinator's claim on a new connection, before its first use."""
 
     def fenced(self, error: FencedError) -> None:
         """Called when another coordinator has taken over."""

@@ -121,7 +121,7 @@ class Tolerance:
         self._reports: dict[Task, int] = {}
 
     def reported(self, task: Task) -> bool:
-        """Records a loss report about a server that responds; returns whether to ignore it."""
+        """Counts a report that a responsive server was lost; returns whether to ignore it."""
         count = self._reports[task] = self._reports.get(task, 0) + 1
         return count <= self._n_ignored
 

@@ -36,7 +36,7 @@ class Layers:
 
     @property
     def links(self) -> Iterable[Edge]:
-        """The (upper, lower) vertices of each link of an edge between adjacent rows."""
+        """The segments (upper vertex, lower vertex) of all edges; each connects adjacent rows."""
         return (link for chain in self.chains for link in pairwise(chain))
 
 

@@ -168,7 +168,7 @@ def test_a_coroutine_that_must_complete_is_not_cancelled(run: Any) -> None:
 
         async def call(*, must: bool) -> None:
             try:
-                seen.append(await driver.completing(apply(), lambda: must))
+                seen.append(await driver.shield(apply(), lambda: must))
             except driver.Cancelled:
                 seen.append("cancelled")
 

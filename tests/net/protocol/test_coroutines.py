@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.base.drivers.coroutines import Started, begin, completing, noticing
+from jflow.base.drivers.coroutines import Started, begin, noticing, shield
 
 
 async def _quick(done):
@@ -152,7 +152,7 @@ def test_errors_of_what_is_completed_are_raised():
             await future
 
         with pytest.raises(ValueError, match="bad"):
-            await completing(_bad(), lambda: True)
+            await shield(_bad(), lambda: True)
         future = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(_completed(failing(future), lambda: True))
         await asyncio.sleep(0)
@@ -200,5 +200,5 @@ def test_what_has_started_goes_on_in_the_task_that_awaits_the_rest(is_cancelled)
 
 
 async def _completed(run, must_complete):
-    """`completing` as a native coroutine, which tasks of Python 3.12 and later have to be."""
-    return await completing(run, must_complete)
+    """`shield` as a native coroutine, which tasks of Python 3.12 and later have to be."""
+    return await shield(run, must_complete)

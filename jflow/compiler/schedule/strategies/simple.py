@@ -81,10 +81,10 @@ def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
         load[device] += work[number][device]
         return device
 
-    numbers = [*dict.fromkeys(classes_of(problem))]
+    order = [*dict.fromkeys(classes_of(problem))]
     if largest_first:
-        numbers.sort(key=lambda number: -totals[number].mean())
-    return by_class(problem, choice, numbers)
+        order.sort(key=lambda number: -totals[number].mean())
+    return by_class(problem, choice, order)
 
 
 def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None = None) -> Schedule:
