@@ -258,6 +258,27 @@ def test_a_container_block_says_its_name_and_still_is_one() -> None:
         return tf.Variable(1.0, name="u")
 
     assert make()._ref.container == "decorated"
+    with block, tf.container("inner"), block:
+        assert tf.Variable(1.0)._ref.container == "shelf"
+    assert tf.Variable(1.0)._ref.container == ""
+
+
+def test_a_container_block_that_threads_share_is_of_each_of_them() -> None:
+    block, graph = tf.container("shared"), tf.get_default_graph()
+    is_inside, end = threading.Event(), threading.Event()
+
+    def enter() -> None:
+        with graph.as_default(), block:
+            is_inside.set()
+            assert end.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=enter)
+    with block:
+        thread.start()
+        assert is_inside.wait(PATIENCE_S)
+    assert tf.Variable(1.0)._ref.container == ""
+    end.set()
+    thread.join(PATIENCE_S)
     assert tf.Variable(1.0)._ref.container == ""
 
 

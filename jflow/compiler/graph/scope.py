@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from typing import Any
@@ -103,19 +104,28 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextMana
     return request.request_scope(request.Request((None,), tuple(names)))
 
 
+class _Entered(threading.local):
+    """The entries of a context manager on this thread that were not exited."""
+
+    def __init__(self) -> None:
+        self.stacks: list[ExitStack] = []
+
+
 class _ContainerScope(Carded, ContextDecorator, AbstractContextManager[None]):
-    """The context manager that `container` returns."""
+    """The context manager that `container` returns; it may be entered again, and on any thread."""
 
     def __init__(self, scopes: stack.Scopes, name: str) -> None:
         self._scopes = scopes
         self._name = name
-        self._entered = ExitStack()
+        self._entered = _Entered()
 
     def __enter__(self) -> None:
-        self._entered.enter_context(self._scopes.replaced(container=self._name))
+        entered = ExitStack()
+        entered.enter_context(self._scopes.replaced(container=self._name))
+        self._entered.stacks.append(entered)
 
     def __exit__(self, *error: object) -> None:
-        self._entered.close()
+        self._entered.stacks.pop().close()
 
     def __repr__(self) -> str:
         return f"<jflow.container {self._name!r}>"
