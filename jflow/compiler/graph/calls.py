@@ -87,7 +87,7 @@ def on_any_rank(
 
 
 def plain(function: str, name: str, value: Any) -> Any:
-    """Returns an attribute of a call as a plain value. Raises TypeError if it is not one."""
+    """Returns an attribute with Python scalars as leaves. Raises TypeError for other leaves."""
 
     def leaf(item: Any) -> Any:
         item = item.item() if isinstance(item, np.generic) else item

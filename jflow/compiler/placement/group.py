@@ -16,7 +16,7 @@ _FIELDS = tuple(field.name for field in fields(DeviceSpec))
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Operations that run on one device. A handle op represents the users of its state.
+    """Operations on one device; a handle op stands for all operations that use its state.
 
     Attributes:
       members: in the graph's order.

@@ -116,7 +116,7 @@ def _connect_first(host: str, port: int, limit: _Limit) -> socket.socket:
 
 
 def _plain_refusal(connection: socket.socket, limit: _Limit) -> str | None:
-    """Returns what is wrong for an end without certificates if the server speaks TLS, or None."""
+    """Returns why a client without TLS is refused if the server speaks TLS; None otherwise."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])

@@ -252,7 +252,7 @@ def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[Va
 
 
 def _environment() -> dict[str, str]:
-    """Returns the environment of the validator: no secrets of jflow, no library threads."""
+    """Returns the validator's environment: no `JFLOW_*`, one OpenMP and one OpenBLAS thread."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("JFLOW_")}
     folders = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
     return environment | {

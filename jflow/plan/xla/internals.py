@@ -106,7 +106,7 @@ def serialized_program(module: Any) -> bytes:
 
 
 def refined_program(lowered: Any) -> Any:
-    """Returns the module of a program of symbolic sizes that was lowered for concrete sizes.
+    """Returns the module of a lowered program, its symbolic sizes refined to concrete ones.
 
     JAX refines the sizes only when it compiles.
     """

@@ -39,7 +39,7 @@ class LossKind(Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a task.
+    """What was lost, according to the error of a closure: a task, its state or the claim.
 
     Attributes:
       kind: what was lost.

@@ -117,7 +117,7 @@ class SessionRunHook:
         """
 
     def end(self, session: Session) -> None:
-        """Called once at the end, unless the body raised an error.
+        """Called once when the session ends, unless the code that uses it raised an error.
 
         Args:
           session: the session, which is still open.
