@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ForwardRef
+from typing import Annotated, Any, ForwardRef, get_origin
 
 import jflow
 
@@ -98,6 +98,8 @@ def _annotation(annotation: Any) -> Any:
     """An annotation as the source has it."""
     if annotation is inspect.Signature.empty:
         return annotation
+    if get_origin(annotation) is Annotated:  # the bounds of a record's field
+        return _annotation(annotation.__origin__)
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__
     is_text = isinstance(annotation, str)
