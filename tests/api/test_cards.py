@@ -161,6 +161,7 @@ def test_a_function_tells_its_signature_and_what_was_traced() -> None:
     assert card(scaled).fact("runs on") == "no connection yet"
     assert repr(scaled) == "<jflow.function scaled>"
     scaled(np.float32(1))
+    assert repr(scaled) == "<jflow.function scaled, 1 signature traced>"
     scaled(np.ones(3, np.float32))
     page = card(scaled)
     assert page.fact("signature").startswith("scaled(value")

@@ -221,7 +221,8 @@ class Function(Carded, Uncopyable, Generic[P, R_co]):
 
     def __repr__(self) -> str:
         n_traced = len(self._last[1])
-        traced = f", {n_traced} signatures traced" if n_traced > 1 else ""
+        plural = "" if n_traced == 1 else "s"
+        traced = f", {n_traced} signature{plural} traced" if n_traced else ""
         return f"<jflow.function {tracing.name_of(self._fun)}{traced}>"
 
     def _card(self) -> Card:
