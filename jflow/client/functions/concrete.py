@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -85,7 +84,7 @@ class Concrete:
         self._strategy = strategy
         self._jaxpr, self._names = jaxpr, names
         args = [
-            self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
+            self.graph.add(placeholder_p, [], [aval], name=origin.legal_name(name)).outputs[0]
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
@@ -388,19 +387,7 @@ def insert(
     inputs = [tensor.var for tensor in args]
     # The function was traced inside the same blocks, so its equations carry their requests already.
     with empty_request_scope():
-        outputs = graph.inline(jaxpr, inputs, _name, location_of=origin.location_of, order=order)
+        outputs = graph.inline(
+            jaxpr, inputs, origin.name_of, location_of=origin.location_of, order=order
+        )
     return outputs, order.effects
-
-
-def _name(eqn: jex.JaxprEqn) -> str:
-    """Names an equation by its named scopes and primitive, under "gradients" if it is backward."""
-    scopes = str(eqn.source_info.name_stack)
-    inner = re.sub(r"\w+\(|\)", "", scopes)
-    primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
-    parts = ["gradients" if "transpose(" in scopes else "", inner, primitive or eqn.primitive.name]
-    return legal("/".join(filter(None, parts)))
-
-
-def legal(name: str) -> str:
-    """Replaces the characters that are illegal in names of operations."""
-    return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"

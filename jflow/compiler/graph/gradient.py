@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import AbstractValue, HostArray, is_compatible, is_unranked
-from jflow.compiler.graph import request
+from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import hoist_state
@@ -365,13 +365,17 @@ def _forward(
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
-        [with_free_rules(_without_leaves(op.eqn, cut, op)) for op in path],
+        [_equation(op, cut) for op in path],
     )
     return jex.jaxpr_as_fun(program), captured
 
 
-def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.JaxprEqn:
-    """Returns the equation with fresh variables for those outputs that are leaves or stops."""
+def _equation(op: Operation, cut: set[Tensor]) -> jex.JaxprEqn:
+    """Returns the equation of an operation in the scope of its name, from which derivatives follow.
+
+    Those outputs that are leaves or stops are fresh variables.
+    """
+    eqn = with_free_rules(origin.with_scope(op.eqn, op.name.rpartition("/")[0]))
     if not cut.intersection(op.outputs):
         return eqn
     outvars = [jex.Var(t.aval) if t in cut else t.var for t in op.outputs]
@@ -388,9 +392,28 @@ def _insert_sharing(
     def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
         return op_by_identity.get(_identity(eqn, args))
 
-    order = EffectOrder[Operation]()
-    slopes = graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing, order=order)
+    order, names = EffectOrder[Operation](), _Names()
+    slopes = graph.inline(jaxpr, [t.var for t in inputs], names, existing=existing, order=order)
     return graph.after(order.effects, slopes) if order.effects else slopes
+
+
+class _Names:
+    """Names the equations of a derivative in their order by their scopes.
+
+    What the derivative computes of the forward pass is in the scope "forward". JAX marks the
+    equations of a backward pass, but not those in the bodies of calls that it transposes.
+    """
+
+    def __init__(self) -> None:
+        self._backward: set[jex.Var] = set()
+
+    def __call__(self, eqn: jex.JaxprEqn) -> str:
+        inputs = {x for x in eqn.invars if not isinstance(x, jex.Literal)}
+        name = origin.name_in_pass(eqn)
+        if origin.is_backward(eqn) or not self._backward.isdisjoint(inputs):
+            self._backward.update(eqn.outvars)
+            return name
+        return f"forward/{name}"
 
 
 def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
@@ -406,11 +429,6 @@ def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
 
 def _is_scalar(atom: jaxprs.Atom) -> bool:
     return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and jnp.shape(atom.val) == ()
-
-
-def _name(eqn: jex.JaxprEqn) -> str:
-    name = eqn.params.get("name") if eqn.primitive.name == "jit" else None
-    return str(name or eqn.primitive.name).strip("_<>") or "call"
 
 
 def _total(graph: Graph, parts: list[Tensor]) -> Tensor | None:

@@ -1,8 +1,9 @@
-"""Source locations: the user's lines, outside of jflow, JAX and libraries built on JAX."""
+"""Where equations come from: the user's lines and named scopes, and names made of these."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import lru_cache
 from types import FrameType, TracebackType
@@ -74,6 +75,40 @@ def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
     source = eqn.source_info.replace(traceback=outer.source_info.traceback)
     placed: jex.JaxprEqn = eqn.replace(source_info=source)
     return placed
+
+
+def with_scope(eqn: jex.JaxprEqn, scope: str) -> jex.JaxprEqn:
+    """Returns an equation inside of a named scope, which its derivatives keep."""
+    names = type(eqn.source_info.name_stack)()
+    source = eqn.source_info.replace(name_stack=names.extend(scope) if scope else names)
+    renamed: jex.JaxprEqn = eqn.replace(source_info=source)
+    return renamed
+
+
+def name_of(eqn: jex.JaxprEqn) -> str:
+    """Returns the name of an equation's operation: its named scopes and what it computes.
+
+    Those of a backward pass are under "gradients".
+    """
+    name = name_in_pass(eqn)
+    return f"gradients/{name}" if is_backward(eqn) else name
+
+
+def is_backward(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is part of a backward pass, which JAX marks in the named scopes."""
+    return "transpose(" in str(eqn.source_info.name_stack)
+
+
+def name_in_pass(eqn: jex.JaxprEqn) -> str:
+    """Returns the name of an equation's operation, the same for the forward and backward pass."""
+    scopes = re.sub(r"\w+\(|\)", "", str(eqn.source_info.name_stack)).split("/")
+    function = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    return legal_name("/".join(filter(None, (*scopes, function or eqn.primitive.name))))
+
+
+def legal_name(name: str) -> str:
+    """Returns a name without the characters that are illegal in names of operations."""
+    return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:

@@ -28,7 +28,13 @@ from jflow.client.variables import ShardedVariable
 from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import container, name_scope, owners
 from jflow.plan.xla import internals
-from jflow.training.optimizers.locality import LocalComputation, owner_of
+from jflow.training.optimizers.locality import (
+    SHARED,
+    LocalComputation,
+    OwnerIndex,
+    compiled,
+    owner_of,
+)
 from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
 from jflow.training.optimizers.rule import UpdateRule
 from jflow.training.optimizers.slots import SlotTable
@@ -126,12 +132,13 @@ class EagerUpdates:
             return self._function([*map(as_pytree, grads)], self._rule.inputs())
 
     def _update(self, grads: list[Any], inputs: Any) -> Any:
-        pieces = _pieces(self.variables, self._params, grads)
-        apply_update(_EagerFace(self._params), self._rule, self._state, pieces, inputs)
-        first = pieces[0]
-        return self.iterations.update(
-            _increment, first.values if isinstance(first, IndexedSlices) else first
-        )
+        with jax.named_scope(self._name):
+            pieces = _pieces(self.variables, self._params, grads)
+            apply_update(_EagerFace(self._params), self._rule, self._state, pieces, inputs)
+            first = pieces[0]
+            return self.iterations.update(
+                _increment, first.values if isinstance(first, IndexedSlices) else first
+            )
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,11 @@ class _EagerFace:
         static = [i for i, each in enumerate(args) if isinstance(each, int)]
         return jax.jit(fun, static_argnums=static)(*args)
 
+    def named(self, owner: OwnerIndex) -> AbstractContextManager[Any]:
+        if owner == SHARED:
+            return nullcontext()
+        return jax.named_scope(f"update_{self._params[owner].operations.ref.name}")
+
     def after(self, _grads: Sequence[Any]) -> AbstractContextManager[Any]:
         return nullcontext()
 
@@ -193,11 +205,10 @@ class _EagerFace:
         for call in computation.calls:
             place = max(call.owner, 0)
             before = [grads[place], *(known[x] for x in call.inputs if x in known)]
-            with on_device_of(self._params[place]):
+            with self.named(call.owner), on_device_of(self._params[place]):
                 for x in call.inputs:
                     known[x] = known[x] if x in known else by_var[x].read(before)
-                compiled = jax.jit(jex.jaxpr_as_fun(call.program))
-                outputs = compiled(*(known[x] for x in call.inputs))
+                outputs = compiled(call.program)(*(known[x] for x in call.inputs))
             known.update(zip(call.outputs, outputs, strict=True))
         new: list[Any] = []
         for variable, x in zip(written, computation.outputs, strict=True):

@@ -21,7 +21,14 @@ from jflow.compiler.graph import (
     request,
 )
 from jflow.plan.xla.jaxprs import shape_of
-from jflow.training.optimizers.locality import SHARED, LocalComputation, key_of, owner_of
+from jflow.training.optimizers.locality import (
+    SHARED,
+    LocalComputation,
+    OwnerIndex,
+    compiled,
+    key_of,
+    owner_of,
+)
 from jflow.training.optimizers.rows import RowSums, rows_at
 from jflow.training.optimizers.rule import UpdateRule
 from jflow.training.optimizers.slots import SlotTable, slot_name
@@ -77,6 +84,12 @@ class _GraphFace:
     def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
         return self._graph.apply(fun, args, name=name)
 
+    def named(self, owner: OwnerIndex) -> AbstractContextManager[Any]:
+        here = self._graph.scopes.here.names
+        if owner == SHARED:
+            return name_scope(here)
+        return name_scope(f"{here}update_{self._variables[owner].op.name}/")
+
     def after(self, grads: Sequence[Any]) -> AbstractContextManager[Any]:
         return control_dependencies([group(*grads, name="gradients")])
 
@@ -102,7 +115,8 @@ class _GraphFace:
             if key not in calls:
                 calls[key] = _call_of(call.program)
             inputs = [known[x].var for x in call.inputs]
-            with colocate_with(self._variables[max(call.owner, 0)], ignore_existing=True):
+            owner = self._variables[max(call.owner, 0)]
+            with self.named(call.owner), colocate_with(owner, ignore_existing=True):
                 outputs = self._graph.inline(calls[key], inputs, lambda _: "update")
             known.update(zip(call.outputs, outputs, strict=True))
         return [
@@ -130,7 +144,5 @@ def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) 
 def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Returns a call of a program as one equation."""
     with request.empty_request_scope():
-        call: jex.ClosedJaxpr = jax.make_jaxpr(jax.jit(jex.jaxpr_as_fun(program)))(
-            *map(shape_of, program.in_avals)
-        )
+        call: jex.ClosedJaxpr = jax.make_jaxpr(compiled(program))(*map(shape_of, program.in_avals))
     return call

@@ -136,6 +136,17 @@ def _local_call(
     return LocalCall(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
 
 
+def compiled(program: jex.ClosedJaxpr) -> Callable[..., list[Any]]:
+    """Returns a program as a function under `jax.jit`, which is called "update" in graphs."""
+
+    def update(*arguments: Any) -> list[Any]:
+        results: list[Any] = jex.jaxpr_as_fun(program)(*arguments)
+        return results
+
+    jitted: Callable[..., list[Any]] = jax.jit(update)
+    return jitted
+
+
 def owner_of(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
     """The index of the variable that a leaf belongs to, if it has its shape; else `SHARED`."""
     index = getattr(path[-1], "idx", -1) if path else -1

@@ -18,7 +18,7 @@ import jax
 from jflow.client.ops import IndexedSlices, Variable
 from jflow.client.ops.variable import on_device_of
 from jflow.compiler.graph import Symbolic
-from jflow.training.optimizers.locality import LocalComputation, OwnerIndex
+from jflow.training.optimizers.locality import SHARED, LocalComputation, OwnerIndex
 from jflow.training.optimizers.rows import RowSums, sum_rows, with_rows
 from jflow.training.optimizers.rule import UpdateRule
 
@@ -28,6 +28,13 @@ class UpdateFace(Protocol):
 
     def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
         """Returns the result of a function of arrays and static integers."""
+
+    def named(self, owner: OwnerIndex) -> AbstractContextManager[Any]:
+        """Returns a block whose operations are named after the variable that they update.
+
+        Args:
+          owner: its index, or `SHARED` for state of all variables.
+        """
 
     def after(self, grads: Sequence[Any]) -> AbstractContextManager[Any]:
         """Returns a block whose reads of variables follow the gradients."""
@@ -103,16 +110,23 @@ def apply_update(
     with face.after(whole):
         args = [whole, jax.tree.unflatten(state.tree, state.leaves), state.params, dict(inputs)]
         leaves, in_tree = jax.tree.flatten(args)
-        arguments = [
-            face.argument(leaf, rows.get(leaf) if isinstance(leaf, Variable) else None)
-            for leaf in leaves
-        ]
+        owner_at = dict(zip(written, owners, strict=True))
+        arguments = []
+        for leaf in leaves:
+            is_variable = isinstance(leaf, Variable)
+            with face.named(owner_at[leaf] if is_variable else SHARED):
+                arguments.append(face.argument(leaf, rows.get(leaf) if is_variable else None))
         args = jax.tree.unflatten(in_tree, arguments)
         computation = LocalComputation.trace(rule.next, args, [x.shape for x in args[2]])
         new = face.evaluate(computation, arguments, whole, written)
         # A variable and its slots one after the other: XLA then reads them together as well.
         in_order = sorted(zip(owners, written, new, strict=True), key=lambda one: one[0])
-        return [_write(x, value, rows.get(x)) for _, x, value in in_order if value is not None]
+        results = []
+        for owner, variable, value in in_order:
+            if value is not None:
+                with face.named(owner):
+                    results.append(_write(variable, value, rows.get(variable)))
+        return results
 
 
 def _row_sums(

@@ -359,4 +359,17 @@ def test_new_operations_are_in_a_name_scope():
     with tf.name_scope("outer"):
         tf.gradients(y, x)
     names = [op.name for op in tf.get_default_graph().get_operations()[before:]]
-    assert {name.rpartition("/")[0] for name in names} == {"gradients", "again", "outer/gradients"}
+    scopes = ("gradients/", "again/", "outer/gradients/")
+    assert {name[: len(scope)] for name in names for scope in scopes} >= {*scopes}
+    assert all(name.startswith(scopes) for name in names)
+
+
+def test_new_operations_are_in_the_scopes_of_what_they_differentiate():
+    x = tf.constant(X)
+    with tf.name_scope("layer"):
+        y = tf.numpy.sin(x)
+    tf.gradients(y, x)
+    graph = tf.get_default_graph()
+    assert graph.get_operation_by_name("gradients/layer/mul").type == "mul"
+    # The cosine does not depend on the derivative of y.
+    assert graph.get_operation_by_name("gradients/forward/layer/cos").type == "cos"
