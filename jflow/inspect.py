@@ -10,6 +10,7 @@ from jflow.view.model import Prediction as Prediction
 from jflow.view.model import StateInfo as StateInfo
 from jflow.view.model import TensorInfo as TensorInfo
 from jflow.view.picture import diagram as diagram
+from jflow.view.picture import html_picture as html_picture
 from jflow.view.picture import picture as picture
 from jflow.view.picture import save_picture as save_picture
 from jflow.view.picture import to_dot as to_dot

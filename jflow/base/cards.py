@@ -77,7 +77,7 @@ class Card:
       name: its own name; "" if it has none.
       facts: pairs of a label and a text. Those without a text are left out.
       tables: what it consists of.
-      picture: SVG, which is shown as it is; "" for none.
+      picture: SVG or HTML, which is shown as it is; "" for none.
       note: a sentence in small type, such as what the facts are as of.
     """
 
@@ -128,13 +128,13 @@ def draw_by(kind: type[T], draw: Callable[[T], str]) -> None:
 
     Args:
       kind: the class, not its subclasses.
-      draw: returns an SVG document.
+      draw: returns SVG or HTML.
     """
     _PICTURES[kind] = draw
 
 
 def picture_of(value: object) -> str:
-    """Returns the picture of an object as SVG; "" if nothing draws its class."""
+    """Returns the picture of an object, SVG or HTML; "" if nothing draws its class."""
     draw = _PICTURES.get(type(value))
     return "" if draw is None else draw(value)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from jflow.base.cluster import Device
-from jflow.base.values import TensorSpec, declared
+from jflow.base.values import AbstractValue, TensorSpec, declared
 from jflow.compiler.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.compiler.graph.primitives import HANDLES, host_p, read_p, state_of
 from jflow.compiler.placement import Explanation
@@ -17,21 +17,21 @@ from jflow.view.model import (
     Flow,
     OpInfo,
     Prediction,
+    Sketch,
     StateInfo,
     TensorInfo,
-    arrows_between,
 )
 
 
-def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
-    """Builds the full diagram: a box for each operation, but reads join that of their variable."""
+def sketched(placement: Mapping[Operation, Device]) -> Sketch:
+    """Returns a box for each operation, but reads join that of their variable."""
     builder = _Builder(placement)
     ops = _in_graph_order(placement)
     for op in ops:
         builder.add(op)
     for op in ops:
         builder.connect(op)
-    return builder.diagram()
+    return builder.sketch()
 
 
 def with_reasons(diagram: Diagram, explanation: Explanation) -> Diagram:
@@ -56,7 +56,7 @@ def _in_graph_order(ops: Collection[Operation]) -> list[Operation]:
     return [op for graph in graphs for op in graph.get_operations() if op in ops]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Draft:
     """A box under construction."""
 
@@ -81,6 +81,7 @@ class _Builder:
         self._states: dict[tuple[str, Device], _Draft] = {}
         self._feeds: dict[tuple[Tensor, Device], _Draft] = {}
         self._values: dict[Tensor, TensorInfo] = {}
+        self._specs: dict[Hashable, TensorSpec] = {}
         self._flows: dict[tuple[_Draft, _Draft, Flow], dict[TensorInfo, None]] = {}
 
     def add(self, op: Operation) -> None:
@@ -110,16 +111,15 @@ class _Builder:
             takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
             self._flow(*((state, draft) if takes else (draft, state)), Flow.STATE)
 
-    def diagram(self) -> Diagram:
-        """Returns the boxes and arrows so far."""
+    def sketch(self) -> Sketch:
+        """Returns the boxes and flows so far."""
         drafts = list(self._drafts())
         index = {draft: number for number, draft in enumerate(drafts)}
-        boxes = tuple(draft.finished() for draft in drafts)
-        flows = (
+        links = [
             (index[source], index[target], flow, values)
             for (source, target, flow), values in self._flows.items()
-        )
-        return Diagram(boxes, arrows_between(boxes, flows))
+        ]
+        return Sketch([draft.finished() for draft in drafts], links)
 
     def _drafts(self) -> Iterator[_Draft]:
         # State comes first because the layout begins a cycle with the first box on it.
@@ -151,9 +151,15 @@ class _Builder:
 
     def _value(self, tensor: Tensor) -> TensorInfo:
         if tensor not in self._values:
-            spec = TensorSpec(declared(tensor.aval.shape), tensor.dtype)
-            self._values[tensor] = TensorInfo(tensor.name, spec)
+            self._values[tensor] = TensorInfo(tensor.name, self._spec(tensor.aval))
         return self._values[tensor]
+
+    def _spec(self, aval: AbstractValue) -> TensorSpec:
+        """Returns the shape and dtype of a value, the same object for equal ones."""
+        key = aval.shape, aval.dtype
+        if key not in self._specs:
+            self._specs[key] = TensorSpec(declared(aval.shape), aval.dtype)
+        return self._specs[key]
 
 
 def _state(ref: VariableRef | ResourceRef) -> StateInfo:

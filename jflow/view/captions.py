@@ -77,7 +77,7 @@ def arrow_title(diagram: Diagram, arrow: Arrow) -> str:
 def _box_facts(box: Box) -> Iterator[str]:
     if box.members:
         yield f"{box.name} ({_count(box)}) on {box.device}"
-        names = [_member(member) for member in box.members]
+        names = [_member(part) for part in box.parts]
         yield from names[:_MEMBER_LIMIT]
         if len(names) > _MEMBER_LIMIT:
             yield f"… and {len(names) - _MEMBER_LIMIT} more"
@@ -91,6 +91,7 @@ def _box_facts(box: Box) -> Iterator[str]:
         yield f"type: {box.ops[0].type}"
         yield f"outputs: {_outputs(box.ops[0]) or 'none'}"
     yield f"device: {box.device}"
+    yield from (f"with {_member(hidden)}" for hidden in box.hidden[:_MEMBER_LIMIT])
     yield from _reason_facts(box)
 
 
@@ -148,7 +149,8 @@ def _member(member: Box) -> str:
 
 
 def _count(box: Box) -> str:
-    return counted(len(box.members), _NOUNS.get(box.kind, "op"))
+    inside = box.parts if box.kind is BoxKind.OPERATION else box.members
+    return counted(len(inside), _NOUNS.get(box.kind, "op"))
 
 
 def _subject(box: Box) -> str:

@@ -8,7 +8,7 @@ from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, draw_by
 from jflow.base.cluster import Device
 from jflow.compiler.graph import Operation
 from jflow.compiler.placement import Explanation
-from jflow.view.picture import picture
+from jflow.view.picture import html_picture
 
 
 class PlacedStep(Carded, dict[Operation, Device]):
@@ -25,8 +25,8 @@ class PlacedStep(Carded, dict[Operation, Device]):
         counts = Counter(map(str, self.values())).most_common()
         rows = [(device, f"{count:,}") for device, count in counts[:MAX_ROWS]]
         table = CardTable("devices", ("device", "operations"), rows, len(counts))
-        drawn = picture(self) if self else ""
+        drawn = html_picture(self) if self else ""
         return Card("placement", "", (("operations", f"{len(self):,}"),), (table,), drawn)
 
 
-draw_by(Explanation, picture)
+draw_by(Explanation, html_picture)

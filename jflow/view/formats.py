@@ -80,6 +80,7 @@ def _box(box: Box) -> dict[str, Any]:
         "state": _state(box.state) if box.state else None,
         "fed": _value(box.fed) if box.fed else None,
         "members": [_box(member) for member in box.members],
+        "hidden": [_box(hidden) for hidden in box.hidden],
     }
 
 

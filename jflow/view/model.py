@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +11,9 @@ from enum import Enum
 from jflow.base.cluster import Device
 from jflow.base.values import TensorSpec
 from jflow.compiler.placement import Reason
+
+GRADIENTS = re.compile(r"/gradients(_\d+)?/(?!forward/)")
+"""The name scope of a backward pass; what it computes of the forward pass is in "forward"."""
 
 
 class BoxKind(Enum):
@@ -29,7 +33,7 @@ class Flow(Enum):
     STATE = "state"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor: its name, and its shape and dtype."""
 
@@ -42,7 +46,7 @@ class TensorInfo:
         return spec_bytes(self.spec)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpInfo:
     """An operation in a diagram.
 
@@ -61,7 +65,7 @@ class OpInfo:
     reason: Reason | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StateInfo:
     """A variable or resource in a diagram.
 
@@ -78,7 +82,7 @@ class StateInfo:
     spec: TensorSpec | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Box:
     """A box: an operation, a variable or resource with its reads, a fed value, or a fold.
 
@@ -91,6 +95,8 @@ class Box:
       fed: the tensor that is fed, if the kind is FEED.
       made_at: the user's line that made it, "" if that is unknown.
       members: the boxes that a fold replaces; none if it is not a fold.
+      hidden: boxes that are part of this one in a diagram with few boxes: conversions and
+        constants beside an operation, and the variables whose names are below that of a variable.
     """
 
     kind: BoxKind
@@ -101,6 +107,24 @@ class Box:
     fed: TensorInfo | None = None
     made_at: str = ""
     members: tuple[Box, ...] = ()
+    hidden: tuple[Box, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Box, ...]:
+        """The boxes of the full diagram that it stands for: itself if it is one of them."""
+        if self.members:
+            return tuple(part for member in self.members for part in member.parts)
+        return (self, *self.hidden)
+
+    @property
+    def all_ops(self) -> tuple[OpInfo, ...]:
+        """The operations that it stands for, those of hidden boxes included."""
+        return self.ops + tuple(op for box in self.hidden for op in box.ops)
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is part of a backward pass, by its name scopes."""
+        return GRADIENTS.search(f"/{self.name}/") is not None
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -108,7 +132,7 @@ class Box:
         return tuple(self.name.split("/")[:-1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Arrow:
     """All flows of one kind from one box to another.
 
@@ -128,7 +152,7 @@ class Arrow:
     sent: tuple[TensorInfo, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """The predicted time of a placed step, and its lower bound.
 
@@ -143,7 +167,7 @@ class Prediction:
     lower_bound: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Diagram:
     """Boxes and arrows of a placed graph.
 
@@ -175,28 +199,59 @@ def total_bytes(values: Iterable[TensorInfo]) -> int:
     return sum(value.n_bytes for value in values)
 
 
-def arrows_between(
-    boxes: Sequence[Box], flows: Iterable[tuple[int, int, Flow, Iterable[TensorInfo]]]
-) -> tuple[Arrow, ...]:
+BoxFlow = tuple[int, int, Flow, Iterable[TensorInfo]]
+"""A flow between two boxes: the indices of source and target, its kind, and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Boxes and the flows between them, before flows are merged into arrows.
+
+    Attributes:
+      boxes: as in a `Diagram`.
+      links: the flows; a value is the same object wherever it occurs.
+    """
+
+    boxes: Sequence[Box]
+    links: Sequence[BoxFlow]
+
+    def diagram(self) -> Diagram:
+        """Returns the diagram, with flows of a kind between the same two boxes as one arrow."""
+        return Diagram(tuple(self.boxes), arrows_between(self.boxes, self.links))
+
+    def merged(self, boxes: Sequence[Box], number_of: Sequence[int]) -> Sketch:
+        """Returns the sketch with other boxes; flows inside of one of them are gone.
+
+        Args:
+          boxes: the boxes.
+          number_of: for each box of this sketch the index of the one that it is part of.
+        """
+        links = (
+            (number_of[source], number_of[target], flow, values)
+            for source, target, flow, values in self.links
+        )
+        return Sketch(boxes, [link for link in links if link[0] != link[1]])
+
+
+def arrows_between(boxes: Sequence[Box], links: Iterable[BoxFlow]) -> tuple[Arrow, ...]:
     """Merges flows of a kind between the same two boxes into an arrow; drops those within a box.
 
     A value is sent to a device once, however many arrows carry it there: the first of them has it
     in `sent`.
-
-    Args:
-      boxes: all boxes.
-      flows: (source, target, kind, values), with indices of boxes.
     """
-    joined: dict[tuple[int, int, Flow], dict[TensorInfo, None]] = {}
-    for source, target, flow, values in flows:
+    joined: dict[tuple[int, int, Flow], dict[int, TensorInfo]] = {}
+    for source, target, flow, values in links:
         if source != target:
-            joined.setdefault((source, target, flow), {}).update(dict.fromkeys(values))
-    shown: set[tuple[TensorInfo, Device]] = set()
+            joined.setdefault((source, target, flow), {}).update((id(v), v) for v in values)
+    shown: set[tuple[int, Device]] = set()
     arrows = []
-    for (source, target, flow), values in joined.items():
+    for (source, target, flow), by_id in joined.items():
         device = boxes[target].device
         crosses = boxes[source].device != device
-        sent = tuple(v for v in values if (v, device) not in shown) if crosses else ()
-        shown.update((value, device) for value in sent)
-        arrows.append(Arrow(source, target, flow, crosses, tuple(values), sent))
+        sent = [key for key in by_id if (key, device) not in shown] if crosses else []
+        shown.update((key, device) for key in sent)
+        values = tuple(by_id.values())
+        arrows.append(
+            Arrow(source, target, flow, crosses, values, tuple(by_id[key] for key in sent))
+        )
     return tuple(arrows)

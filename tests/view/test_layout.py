@@ -7,24 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.view.drawing.columns import fitted
-from jflow.view.drawing.layers import layered
+from jflow.view.drawing.layers import Edge, layered
 from jflow.view.drawing.layout import Layout, Rect, SizedBox, arrange
 
 N_LANES = 3
 
-Graph = tuple[list[SizedBox], list[tuple[int, int]]]
+Graph = tuple[list[SizedBox], list[Edge]]
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """Boxes of any size and lane, and any edges between them, cycles and doubles included."""
     sizes = st.integers(10, 200)
-    boxes = draw(
-        st.lists(st.builds(SizedBox, sizes, sizes, st.integers(0, N_LANES - 1)), min_size=1)
-    )
+    box = st.builds(SizedBox, sizes, sizes, st.integers(0, N_LANES - 1), st.integers(0, 2))
+    boxes = draw(st.lists(box, min_size=1))
     ends = st.integers(0, len(boxes) - 1)
-    edges = draw(st.lists(st.tuples(ends, ends).filter(lambda edge: edge[0] != edge[1])))
-    return boxes, edges
+    edge = st.builds(Edge, ends, ends, st.sampled_from(["data", "state"]))
+    return boxes, draw(st.lists(edge.filter(lambda edge: edge.source != edge.target)))
+
+
+def edges(*pairs: tuple[int, int]) -> list[Edge]:
+    return [Edge(*pair) for pair in pairs]
 
 
 def smaller(box: Rect) -> Rect:
@@ -58,7 +61,7 @@ def test_lanes_are_side_by_side_on_the_paper(graph: Graph) -> None:
 @given(graphs())
 def test_routes_lead_from_box_to_box(graph: Graph) -> None:
     layout = laid_out(graph)
-    for (source, target), route in zip(graph[1], layout.routes, strict=True):
+    for (source, target, _), route in zip(graph[1], layout.routes, strict=True):
         begin, end = layout.boxes[source], layout.boxes[target]
         down = begin.y < end.y
         assert begin.x < route[0].x < begin.right
@@ -92,18 +95,40 @@ def test_nothing_has_a_layout() -> None:
 
 def test_edges_point_down_but_for_those_that_close_a_cycle() -> None:
     boxes = [SizedBox(10, 10, 0)] * 4
-    layout = arrange(boxes, [(2, 3), (3, 0), (0, 1), (1, 0)], [0.0])
+    layout = arrange(boxes, edges((2, 3), (3, 0), (0, 1), (1, 0)), [0.0])
     tops = [box.y for box in layout.boxes]
     assert tops[2] < tops[3] < tops[0] < tops[1]
 
 
 def test_what_needs_nothing_is_just_above_what_needs_it() -> None:
-    layers = layered([0] * 5, [(0, 1), (1, 2), (2, 3), (4, 3)])
+    layers = layered([0] * 5, edges((0, 1), (1, 2), (2, 3), (4, 3)))
     assert [sorted(v for v in row if v < 5) for row in layers.rows] == [[0], [1], [2, 4], [3]]
 
 
+def test_later_phases_are_below_earlier_ones() -> None:
+    layers = layered([0] * 5, edges((0, 1), (1, 2), (3, 4)), [0, 0, 0, 1, 1])
+    assert [sorted(row) for row in layers.rows] == [[0], [1], [2], [3], [4]]
+
+
+def test_phase_does_not_turn_an_edge_round() -> None:
+    layers = layered([0] * 3, edges((0, 1), (1, 2)), [1, 0, 1])
+    assert [sorted(row) for row in layers.rows] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("to_one", [False, True])
+def test_edges_of_one_kind_at_one_vertex_are_one_line_that_branches(to_one: bool) -> None:
+    chain = edges((0, 1), (1, 2), (2, 3), (3, 4))
+    pairs = ((0, 4), (1, 4)) if to_one else ((0, 3), (0, 4))
+    layers = layered([0] * 5, [*chain, *(Edge(*pair, "read") for pair in pairs)])
+    first, second = (set(chain[1:-1]) for chain in layers.chains[4:])
+    assert first & second
+    other = layered([0] * 5, [*chain, *(Edge(*pair, str(pair)) for pair in pairs)])
+    first, second = (set(chain[1:-1]) for chain in other.chains[4:])
+    assert not first & second
+
+
 def test_order_of_rows_avoids_crossings() -> None:
-    layers = layered([0] * 6, [(0, 5), (1, 4), (2, 3)])
+    layers = layered([0] * 6, edges((0, 5), (1, 4), (2, 3)))
     first, second = layers.rows
     partner = {0: 5, 1: 4, 2: 3}
     assert [partner[vertex] for vertex in first] == second
@@ -111,7 +136,7 @@ def test_order_of_rows_avoids_crossings() -> None:
 
 def test_chain_is_straight() -> None:
     boxes = [SizedBox(width, 20, 0) for width in (40, 120, 60, 90)]
-    layout = arrange(boxes, [(0, 1), (1, 2), (2, 3)], [300.0])
+    layout = arrange(boxes, edges((0, 1), (1, 2), (2, 3)), [300.0])
     assert len({stop.x for route in layout.routes for stop in route}) == 1
 
 

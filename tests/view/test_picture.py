@@ -387,16 +387,16 @@ def test_fed_value_is_a_pill_on_each_device_that_takes_it() -> None:
 
 def test_large_scope_of_a_training_step_is_one_box() -> None:
     placement = training_step(4)
-    found = drawn(placement)
-    count = sum(op.name.startswith("gradients/") for op in placement)
-    assert f"gradients ({count} ops)" in found.texts("name")
-    assert len(found.groups("op")) <= 40
+    found = drawn(placement, max_boxes=8)
+    assert any(re.fullmatch(r"gradients \(\d+ ops\)", name) for name in found.texts("name"))
+    assert len(found.groups("op")) <= 30
 
 
 @pytest.mark.parametrize("n_layers", [4, 6])
 def test_folded_operations_are_listed_in_the_title_up_to_forty(n_layers: int) -> None:
     placement = training_step(n_layers)
-    (title,) = (t for t in drawn(placement).titles("op") if t.startswith("gradients ("))
+    found = drawn(placement, max_boxes=8)
+    (title,) = (t for t in found.titles("op") if t.startswith("gradients ("))
     inside = [op for op in placement if op.name.startswith("gradients/")]
     for op in inside[:40]:
         assert f"{op.name}  {op.type}" in title.split("\n")
@@ -433,7 +433,7 @@ def test_only_as_much_folds_as_is_needed() -> None:
 
 
 def test_variables_fold_apart_from_operations() -> None:
-    found = drawn(training_step(), max_boxes=10)
+    found = drawn(training_step(), max_boxes=6)
     assert "layer0 (2 variables)" in found.texts("name")
     assert "392 KiB in all" in found.texts("detail")
 

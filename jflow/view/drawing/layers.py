@@ -1,21 +1,35 @@
 """Assigns vertices to rows and orders each row (Sugiyama, Tagawa and Toda, 1981).
 
 An edge that skips rows is cut into links between adjacent rows by *bends*, vertices without size,
-so that each row reserves room for the edges that pass through it.
+so that each row reserves room for the edges that pass through it. Edges of one kind that leave the
+same vertex, or that enter the same vertex, share bends: they are one line that branches.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-Edge = tuple[int, int]
 Row = list[int]
 
 _SWEEPS = 12
+
+
+class Edge(NamedTuple):
+    """An edge between two vertices; only edges of the same kind are drawn as one line."""
+
+    source: int
+    target: int
+    kind: str = ""
+
+
+_Segment = tuple[int, int]
+"""The upper and the lower vertex of a piece of an edge."""
 
 
 @dataclass(frozen=True)
@@ -35,52 +49,72 @@ class Layers:
     chains: list[list[int]]
 
     @property
-    def links(self) -> Iterable[Edge]:
-        """The segments (upper vertex, lower vertex) of all edges; each connects adjacent rows."""
-        return (link for chain in self.chains for link in pairwise(chain))
+    def links(self) -> Iterable[_Segment]:
+        """The pieces of all edges, each once; they connect adjacent rows."""
+        return dict.fromkeys(link for chain in self.chains for link in pairwise(chain))
 
 
-def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
+def layered(
+    lanes: Sequence[int], edges: Sequence[Edge], phases: Sequence[int] | None = None
+) -> Layers:
     """Assigns vertices to rows so that edges point down, and orders the rows.
 
-    Edges that close a cycle point up. A bend is in the lane of the upper end of its edge, so that
-    edges change lanes just above their lower end.
+    Edges that close a cycle point up. A bend is in the lane of the end at which its edge shares
+    bends, so that edges change lanes just beside their other end.
 
     Args:
       lanes: the lane of each vertex, from 0 on the left.
-      edges: (from, to), no loops. On a cycle the vertex with the lowest number is on top.
+      edges: no loops. On a cycle the vertex with the lowest number is on top.
+      phases: a number for each vertex; vertices of a later phase are in lower rows than those of
+        an earlier one, unless an edge leads from them to it.
     """
     downward = _downward(len(lanes), edges)
-    row_of = _row_of(len(lanes), downward)
+    row_of = _row_of(downward, phases or [0] * len(lanes))
     rows: list[Row] = [[] for _ in range(max(row_of, default=-1) + 1)]
     for vertex, number in enumerate(row_of):
         rows[number].append(vertex)
     lane = list(lanes)
+    shared: dict[tuple[int, str, bool, int], int] = {}
     chains = []
-    for upper, lower in downward:
-        chain = [upper]
-        for number in range(row_of[upper] + 1, row_of[lower]):
-            rows[number].append(len(lane))
-            chain.append(len(lane))
-            lane.append(lanes[upper])
-        chains.append([*chain, lower])
+    for edge, from_above in zip(downward, _bundled_from_source(downward), strict=True):
+        end = edge.source if from_above else edge.target
+        chain = [edge.source]
+        for number in range(row_of[edge.source] + 1, row_of[edge.target]):
+            bend = shared.setdefault((end, edge.kind, from_above, number), len(lane))
+            if bend == len(lane):
+                rows[number].append(bend)
+                lane.append(lanes[end])
+            chain.append(bend)
+        chains.append([*chain, edge.target])
     layers = Layers([sorted(row, key=lambda v: lane[v]) for row in rows], lane, chains)
     _untangle(layers)
     return layers
 
 
+def _bundled_from_source(edges: Sequence[Edge]) -> list[bool]:
+    """Returns for each edge whether it shares bends with those from its source, else target."""
+    from_source = Counter((edge.source, edge.kind) for edge in edges)
+    to_target = Counter((edge.target, edge.kind) for edge in edges)
+    return [from_source[e.source, e.kind] >= to_target[e.target, e.kind] for e in edges]
+
+
 def _downward(n_vertices: int, edges: Sequence[Edge]) -> list[Edge]:
     """Returns the edges, with some of them reversed to break cycles."""
     position = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
-    return [(a, b) if position[a] < position[b] else (b, a) for a, b in edges]
+    return [
+        edge
+        if position[edge.source] < position[edge.target]
+        else Edge(edge.target, edge.source, edge.kind)
+        for edge in edges
+    ]
 
 
 def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
     """Returns a topological order of the vertices that ignores edges which close a cycle."""
     after = _adjacent(n_vertices, edges)
     waiting = [0] * n_vertices
-    for _, target in edges:
-        waiting[target] += 1
+    for edge in edges:
+        waiting[edge.target] += 1
     ready = [vertex for vertex in range(n_vertices) if not waiting[vertex]]
     left = dict.fromkeys(range(n_vertices))
     order = []
@@ -101,23 +135,35 @@ def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
 
 def _adjacent(n_vertices: int, edges: Iterable[Edge]) -> list[list[int]]:
     after: list[list[int]] = [[] for _ in range(n_vertices)]
-    for source, target in edges:
-        after[source].append(target)
+    for edge in edges:
+        after[edge.source].append(edge.target)
     return after
 
 
-def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
+def _row_of(downward: Sequence[Edge], phases: Sequence[int]) -> list[int]:
     """Returns the uppermost possible row of each vertex; a source goes just above its targets."""
+    n_vertices = len(phases)
     after = _adjacent(n_vertices, downward)
-    row_of = [0] * n_vertices
-    for vertex in _order(n_vertices, downward):
+    order = _order(n_vertices, downward)
+    phase = list(phases)
+    for vertex in order:
         for target in after[vertex]:
-            row_of[target] = max(row_of[target], row_of[vertex] + 1)
-    targets = {target for _, target in downward}
+            phase[target] = max(phase[target], phase[vertex])
+    row_of = [0] * n_vertices
+    first = 0
+    for current in sorted(set(phase)):
+        for vertex in order:
+            if phase[vertex] == current:
+                row_of[vertex] = max(row_of[vertex], first)
+                for target in after[vertex]:
+                    row_of[target] = max(row_of[target], row_of[vertex] + 1)
+        first = 1 + max(row_of[v] for v in order if phase[v] == current)
+    targets = {edge.target for edge in downward}
     for vertex in range(n_vertices):
         if after[vertex] and vertex not in targets:
             row_of[vertex] = min(row_of[target] for target in after[vertex]) - 1
-    return row_of
+    used = {row: number for number, row in enumerate(sorted(set(row_of)))}
+    return [used[row] for row in row_of]
 
 
 def _untangle(layers: Layers) -> None:

@@ -58,11 +58,15 @@ class Rect:
 
 @dataclass(frozen=True)
 class SizedBox:
-    """The size of a box to lay out, in pixels, and its lane from 0 on the left."""
+    """The size of a box to lay out, in pixels, its lane from 0 on the left, and its phase.
+
+    Boxes of a later phase are below those of an earlier one.
+    """
 
     width: float
     height: float
     lane: int
+    phase: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,10 @@ def arrange(
 
     Args:
       items: the boxes. On a cycle of edges the first of them is on top.
-      edges: (from, to), as indices of boxes; no loops.
+      edges: between indices of boxes; no loops.
       lane_widths: minimum inner width of each lane in pixels.
     """
-    layers = layered([item.lane for item in items], edges)
+    layers = layered([item.lane for item in items], edges, [item.phase for item in items])
     widths = [item.width for item in items]
     x, inner_widths = columns(layers, widths, lane_widths)
     lanes = _lanes(inner_widths)
@@ -173,7 +177,7 @@ def _routes(
             *(Stop(x[bend], *bands[row_of[bend]]) for bend in chain[1:-1]),
             Stop(enter[number], bands[row_of[last]][0], boxes[last].y),
         ]
-        if first != edge[0]:
+        if first != edge.source:
             stops = [Stop(stop.x, stop.leave, stop.enter) for stop in reversed(stops)]
         routes.append(tuple(stops))
     return routes
@@ -182,20 +186,30 @@ def _routes(
 def _ports(
     layers: Layers, x: Sequence[float], boxes: Sequence[Rect], *, upper: bool
 ) -> list[float]:
-    """Returns where each chain touches its upper or lower box, spaced apart from the others."""
-    at: dict[int, list[tuple[float, int]]] = {}
+    """Returns where each chain touches its upper or lower box; those that share a bend meet there.
+
+    Other chains touch the box apart from each other.
+    """
+    at: dict[int, dict[int, list[int]]] = {}
     for number, chain in enumerate(layers.chains):
         end, following = (chain[0], chain[1]) if upper else (chain[-1], chain[-2])
-        at.setdefault(end, []).append((_end_column(end, following, x, boxes), number))
+        key = following if following >= len(boxes) else -1 - number
+        at.setdefault(end, {}).setdefault(key, []).append(number)
     ports = [0.0] * len(layers.chains)
-    for vertex, ends in at.items():
+    for vertex, chains_by_bend in at.items():
         low, high = _port_range(boxes[vertex])
+        ends = []
+        for numbers in chains_by_bend.values():
+            chain = layers.chains[numbers[0]]
+            following = chain[1] if upper else chain[-2]
+            ends.append((_end_column(vertex, following, x, boxes), numbers))
         ends.sort()
         gap = min(_PORT_GAP, (high - low) / len(ends))
         wanted = [min(max(position, low), high) for position, _ in ends]
         positions = fitted(wanted, [1.0] * len(ends), [gap] * (len(ends) - 1), low, high)
-        for (_, number), position in zip(ends, positions, strict=True):
-            ports[number] = position
+        for (_, numbers), position in zip(ends, positions, strict=True):
+            for number in numbers:
+                ports[number] = position
     return ports
 
 

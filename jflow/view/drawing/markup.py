@@ -62,8 +62,11 @@ _STYLE = f"""
 """
 
 
-def document(width: float, height: float, label: str) -> Element:
-    """Returns an empty white picture of `width` by `height` pixels; `label` describes it."""
+def document(width: float, height: float, label: str, role: str = "img") -> Element:
+    """Returns an empty white picture of `width` by `height` pixels; `label` describes it.
+
+    `role` is its role for assistive technology: "group" if it has checkboxes.
+    """
     size = {"width": number(width), "height": number(height)}
     root = Element(
         "svg",
@@ -72,7 +75,7 @@ def document(width: float, height: float, label: str) -> Element:
             "class": "jflow",
             "viewBox": f"0 0 {size['width']} {size['height']}",
             **size,
-            "role": "img",
+            "role": role,
             "aria-label": printable(label, allowed="\n"),
         },
     )
@@ -111,6 +114,17 @@ def text(parent: Element, x: float, y: float, content: str, **attributes: str) -
     ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(
         content, allowed="\n"
     )
+
+
+def add_checkbox(parent: Element, bounds: Rect, kind: str, title: str) -> None:
+    """Adds a checkbox as large as a rectangle, of class `kind`; it works where SVG is in HTML."""
+    sides = {"x": bounds.x, "y": bounds.y, "width": bounds.width, "height": bounds.height}
+    geometry = {name: number(side) for name, side in sides.items()}
+    outer = ET.SubElement(parent, "foreignObject", geometry)
+    look = {"xmlns": "http://www.w3.org/1999/xhtml", "title": printable(title, allowed="\n")}
+    label = ET.SubElement(outer, "label", look)
+    name = "show what is inside of " + printable(title.split("\n", maxsplit=1)[0])
+    ET.SubElement(label, "input", {"type": "checkbox", "class": kind, "aria-label": name})
 
 
 def number(value: float) -> str:

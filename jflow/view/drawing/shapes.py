@@ -28,11 +28,14 @@ _CLASSES = {BoxKind.STATE: "variable"}
 def box_size(box: Box) -> tuple[float, float]:
     """Returns the width and height of a box in pixels."""
     inner = max(text_width(box_label(box), 12, bold=True), text_width(box_detail(box), 10), 60.0)
-    return inner + 22, {BoxKind.STATE: 50.0, BoxKind.FEED: 36.0}.get(box.kind, 40.0)
+    # A fold has room for a checkbox beside its label.
+    return inner + (46 if box.members else 22), {BoxKind.STATE: 50.0, BoxKind.FEED: 36.0}.get(
+        box.kind, 40.0
+    )
 
 
-def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
-    """Draws a box in the colour of its device."""
+def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> Element:
+    """Draws a box in the colour of its device; returns its group."""
     element = group(parent, f"op {_CLASSES.get(box.kind, box.kind.value)}", box_title(box))
     look = {"fill": mixed(colour, PAPER, 0.8), "stroke": colour}
     if box.members:
@@ -43,6 +46,7 @@ def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
     y = bounds.y + (bounds.height + drop) / 2
     text(element, bounds.middle, y - 2, box_label(box), kind="name")
     text(element, bounds.middle, y + 12, box_detail(box), kind="detail")
+    return element
 
 
 def add_outline(parent: Element, shape: BoxKind, bounds: Rect, **look: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from jflow.base.cluster import Device
 from jflow.base.text import bytes_text
-from jflow.view.captions import arrow_label, arrow_title, counted, prediction_text
+from jflow.view.captions import arrow_label, arrow_title, box_title, counted, prediction_text
+from jflow.view.drawing.layers import Edge
 from jflow.view.drawing.layout import Layout, Rect, SizedBox, Stop, arrange
 from jflow.view.drawing.markup import (
     FAINT,
     PAPER,
     Element,
+    add_checkbox,
     device_colour,
     document,
     group,
@@ -40,20 +43,34 @@ _MARGIN = 16.0
 _LEAST_WIDTH = 420.0
 
 
-def draw(diagram: Diagram) -> str:
-    """Returns the SVG document: lanes for devices, boxes in rows by data flow, and a legend."""
+def draw(
+    diagram: Diagram, opens: Collection[int] = (), devices: Sequence[Device] | None = None
+) -> str:
+    """Returns the SVG document: lanes for devices, boxes in rows by data flow, and a legend.
+
+    Args:
+      diagram: what to draw.
+      opens: numbers of boxes that get a checkbox of class "jflow-fold-NUMBER", for HTML.
+      devices: all devices of the pictures that this is one of, which decide on colours.
+    """
+    diagram = _without_parallel_order(diagram)
     layout = _arranged(diagram)
     width = max(layout.width, _LEAST_WIDTH)
-    entries, legend_height = legend(diagram, width - 2 * _MARGIN)
-    root = document(width, layout.height + legend_height + _MARGIN, _summary(diagram))
-    colours = {device: device_colour(number) for number, device in enumerate(diagram.devices)}
-    for (device, colour), lane in zip(colours.items(), layout.lanes, strict=True):
-        _add_lane(root, device, lane, colour)
+    colours = {
+        device: device_colour(number) for number, device in enumerate(devices or diagram.devices)
+    }
+    entries, legend_height = legend(diagram, colours, width - 2 * _MARGIN)
+    role = "group" if opens else "img"
+    root = document(width, layout.height + legend_height + _MARGIN, _summary(diagram), role)
+    for device, lane in zip(diagram.devices, layout.lanes, strict=True):
+        _add_lane(root, device, lane, colours[device])
     for arrow, route in zip(diagram.arrows, layout.routes, strict=True):
         colour = colours[diagram.boxes[arrow.source].device]
         add_arrow(root, arrow, arrow_title(diagram, arrow), route, colour)
-    for box, position in zip(diagram.boxes, layout.boxes, strict=True):
-        add_box(root, box, position, colours[box.device])
+    for i, (box, position) in enumerate(zip(diagram.boxes, layout.boxes, strict=True)):
+        element = add_box(root, box, position, colours[box.device])
+        if i in opens:
+            add_checkbox(element, position, f"jflow-fold-{i}", box_title(box))
     _add_labels(root, diagram, layout)
     if not diagram.boxes:
         text(root, width / 2, layout.height / 2, "nothing to run", kind="name")
@@ -61,16 +78,31 @@ def draw(diagram: Diagram) -> str:
     return serialized(root)
 
 
+def _without_parallel_order(diagram: Diagram) -> Diagram:
+    """Returns the diagram without arrows of order between boxes that other arrows order, too."""
+    ordered = {(a.source, a.target) for a in diagram.arrows if a.flow is not Flow.CONTROL}
+    ordered |= {(b, a) for a, b in ordered}
+    arrows = (
+        arrow
+        for arrow in diagram.arrows
+        if arrow.flow is not Flow.CONTROL or (arrow.source, arrow.target) not in ordered
+    )
+    return replace(diagram, arrows=tuple(arrows))
+
+
 def _summary(diagram: Diagram) -> str:
-    n_ops = sum(len(box.ops) for box in diagram.boxes)
+    n_ops = sum(len(box.all_ops) for box in diagram.boxes)
     return f"{counted(n_ops, 'operation')} on {counted(len(diagram.devices), 'device')}"
 
 
 def _arranged(diagram: Diagram) -> Layout:
     lane_of = {device: number for number, device in enumerate(diagram.devices)}
     return arrange(
-        [SizedBox(*box_size(box), lane_of[box.device]) for box in diagram.boxes],
-        [(arrow.source, arrow.target) for arrow in diagram.arrows],
+        [
+            SizedBox(*box_size(box), lane_of[box.device], int(box.is_gradient))
+            for box in diagram.boxes
+        ],
+        [Edge(arrow.source, arrow.target, style_of(arrow)) for arrow in diagram.arrows],
         [text_width(str(device), 13, bold=True) for device in diagram.devices],
     )
 
@@ -129,12 +161,12 @@ Legend = list[tuple[Entry, float, float]]
 """Entries with their x and y."""
 
 
-def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
+def legend(diagram: Diagram, colours: Mapping[Device, str], width: float) -> tuple[Legend, float]:
     """Returns the entries of the legend in lines of about `width` pixels, and its height."""
     placed: Legend = []
     y = 0.0
     sections = (
-        _devices(diagram),
+        _devices(diagram, colours),
         [*_shapes(diagram), *_lines(diagram)],
         [*_prediction(diagram)],
     )
@@ -158,12 +190,14 @@ def add_legend(parent: Element, entries: Legend, left: float, top: float) -> Non
         text(element, symbol.right + _SYMBOL_GAP, symbol.y + 12, entry.label, kind="entry")
 
 
-def _devices(diagram: Diagram) -> list[Entry]:
+def _devices(diagram: Diagram, colours: Mapping[Device, str]) -> list[Entry]:
+    counts: Counter[Device] = Counter()
+    for part in (part for box in diagram.boxes for part in box.parts):
+        counts[part.device] += len(part.ops)
     entries = []
-    for index, device in enumerate(diagram.devices):
-        n_ops = sum(len(box.ops) for box in diagram.boxes if box.device == device)
-        label = f"{device} ({counted(n_ops, 'op')})"
-        entries.append(Entry("swatch", label, partial(_swatch, device_colour(index))))
+    for device in diagram.devices:
+        label = f"{device} ({counted(counts[device], 'op')})"
+        entries.append(Entry("swatch", label, partial(_swatch, colours[device])))
     return entries
 
 
