@@ -16,3 +16,4 @@ from jflow.view.picture import save_picture as save_picture
 from jflow.view.picture import to_dot as to_dot
 from jflow.view.picture import to_json as to_json
 from jflow.view.picture import to_mermaid as to_mermaid
+from jflow.view.timeline import timeline as timeline

@@ -75,3 +75,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Returns a sort key by which "task:10" comes after "task:9"."""
+    return [(int(x), "") if x.isdigit() else (0, x) for x in re.split(r"(\d+)", name)]

@@ -1,4 +1,4 @@
-"""Cards with pictures: a placement, and the declaration of what draws an explanation."""
+"""Cards with pictures: a placement, and the declarations of what draws explanations and traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, draw_by
 from jflow.base.cluster import Device
 from jflow.compiler.graph import Operation
 from jflow.compiler.placement import Explanation
+from jflow.plan.trace import Trace
 from jflow.view.picture import html_picture
+from jflow.view.timeline import timeline
 
 
 class PlacedStep(Carded, dict[Operation, Device]):
@@ -30,3 +32,4 @@ class PlacedStep(Carded, dict[Operation, Device]):
 
 
 draw_by(Explanation, html_picture)
+draw_by(Trace, timeline)

@@ -11,12 +11,12 @@ Source: "Trace Event Format", the document that chrome://tracing and Perfetto re
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jflow.plan.trace.spans import KINDS, Detail, Span, Transfer
+from jflow.plan.trace.tracks import tracks_of
 
 _TRACKS = {**{kind: f"{kind}s" for kind in KINDS}, "send": "sends", "receive": "receives"}
 """The name of the tracks of each category, in the order in which they stand."""
@@ -93,7 +93,7 @@ def _track_events(
         tid = 0
         for category, title in _TRACKS.items():
             group = groups.get((device, category), ())
-            tracks = _tracks([slices[number] for number in group])
+            tracks = tracks_of([slices[number][3:5] for number in group])
             for number, track in zip(group, tracks, strict=True):
                 places[number] = _Track(pid, tid + track + 1)
                 events.append(_complete(slices[number], places[number]))
@@ -103,24 +103,6 @@ def _track_events(
                     "thread", pid, tid, title if not track else f"{title} {track}", tid
                 )
     return events, places
-
-
-def _tracks(slices: Sequence[_Slice]) -> list[int]:
-    """Assigns slices to as few tracks as possible, so that none overlaps another on its track."""
-    tracks = [0] * len(slices)
-    busy: list[tuple[float, int]] = []  # until when, which track
-    free: list[int] = []
-    n_tracks = 0
-    for number in sorted(range(len(slices)), key=lambda i: slices[i][3:5]):
-        while busy and busy[0][0] <= slices[number].start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            track = heapq.heappop(free)
-        else:
-            track, n_tracks = n_tracks, n_tracks + 1
-        tracks[number] = track
-        heapq.heappush(busy, (slices[number].finish, track))
-    return tracks
 
 
 def _named(what: str, pid: int, tid: int, name: str, position: int) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ receiver copies it, so the copy is the transfer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jflow.base.text import natural
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.trace.spans import KINDS, PROGRAM, Detail, Span, Transfer
 from jflow.plan.trace.trace import Trace
@@ -71,14 +71,14 @@ def measured(records: Iterable[TaskRecord], names: StepNames, start: float, fini
       names: what the plans are called.
       start, finish: of the call, by the same clock.
     """
-    ordered = sorted(records, key=lambda record: _natural(record.task))
+    ordered = sorted(records, key=lambda record: natural(record.task))
     details: dict[str, Detail] = {"seconds of the call": finish - start}
     for record in ordered:
         details[f"clock error of {record.task} in seconds"] = record.error
         if record.n_dropped:
             details[f"spans and transfers of {record.task} not noted"] = record.n_dropped
     spans = [span for record in ordered for span in _spans(record, names, start)]
-    spans.sort(key=lambda span: (_natural(span.device), span.start))
+    spans.sort(key=lambda span: (natural(span.device), span.start))
     return Trace("measured", tuple(spans), tuple(_transfers(ordered, names, start)), details)
 
 
@@ -123,8 +123,3 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
             start_s = max(start - zero, 0.0)
             transfers.append(Transfer(*edge, int(n_bytes), start_s, max(finish - zero, start_s)))
     return sorted(transfers, key=lambda one: one.start)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Returns a sort key by which "task:10" comes after "task:9"."""
-    return [(int(x), "") if x.isdigit() else (0, x) for x in re.split(r"(\d+)", name)]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, picture_of
 from jflow.base.text import seconds_text
 from jflow.plan.trace.chrome import chrome_json
 from jflow.plan.trace.spans import Detail, Span, Transfer
@@ -80,7 +80,7 @@ class Trace(Carded):
             ),
         )
         note = "to_chrome() is for https://ui.perfetto.dev."
-        return Card("Trace", self.title, facts, tables, note=note)
+        return Card("Trace", self.title, facts, tables, picture_of(self), note)
 
     def to_chrome(self) -> str:
         """Returns the trace as JSON that https://ui.perfetto.dev and chrome://tracing open.
