@@ -46,7 +46,10 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ),
     ),
     "queues": (
-        *(("CONTAINER", "QUEUE", "KIND", "SIZE", "CAPACITY", "BYTES", "PUTS", "GETS", "CLOSED"),),
+        (
+            *("CONTAINER", "QUEUE", "KIND", "SIZE", "CAPACITY", "BYTES"),
+            *("WAITING PUTS", "WAITING GETS", "CLOSED"),
+        ),
         lambda q: (
             *(_name(q.container), q.name, q.kind, q.size, _limit(q.capacity)),
             *(bytes_text(q.n_bytes), q.n_enqueues, q.n_dequeues, "yes" if q.is_closed else "no"),

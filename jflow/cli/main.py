@@ -19,7 +19,8 @@ from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
 from jflow.base.text import printable
-from jflow.cli import bench, doctor, engines, listing, logs, status, up
+from jflow.cli import bench, completion, doctor, engines, listing, logs, status, top, up
+from jflow.cli.advice import AdvisingParser
 from jflow.cli.logs import add_log_options, log_options
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Parses the arguments and runs the verb; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    completion.complete(parser)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
     try:
         code: int = options.run(options) or 0
@@ -65,7 +68,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jflow", description=_DESCRIPTION)
+    parser: argparse.ArgumentParser = AdvisingParser(prog="jflow", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"jflow {jflow.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -105,10 +108,11 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, logs, doctor):
+    for watching in (status, top, listing, logs, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     engines.add_commands(commands)
+    completion.add_command(commands)
     _describe(commands)
     return parser
 

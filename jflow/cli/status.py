@@ -1,4 +1,4 @@
-"""`jflow status` and `jflow top`: the tasks of a cluster, once or again and again."""
+"""`jflow status`: the tasks of a cluster, and what shows a cluster again and again."""
 
 from __future__ import annotations
 
@@ -35,24 +35,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_options(status)
     add_output(status)
     status.set_defaults(run=_status)
-    top = commands.add_parser("top", help="what the tasks of a cluster use, again and again")
-    add_options(top)
-    top.add_argument("--json", action="store_true", help="for programs, a line for each time")
-    _add_interval(top)
-    top.add_argument(
-        "--count", type=int, metavar="N", help="how many times (default: until Ctrl-C)"
-    )
-    top.set_defaults(run=_top)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Adds --json and --watch to a command."""
     parser.add_argument("--json", action="store_true", help="for programs instead of people")
     parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
-    _add_interval(parser)
+    add_interval(parser)
 
 
-def _add_interval(parser: argparse.ArgumentParser) -> None:
+def add_interval(parser: argparse.ArgumentParser) -> None:
+    """Adds --interval to a command."""
     parser.add_argument(
         "--interval",
         type=_positive,
@@ -198,72 +191,3 @@ def _counted(types: Any) -> list[str]:
     """Device types with their numbers, such as "2 GPU"."""
     names = list(types)
     return [f"{names.count(kind)} {kind}" for kind in dict.fromkeys(names)]
-
-
-def _top(options: argparse.Namespace) -> int:
-    if options.count is not None and options.count < 1:
-        raise ValueError(f"--count must be at least 1, got {options.count}")
-    with connected(options.target, options.timeout) as watcher:
-        rates = TaskRates()
-
-        def look() -> str:
-            rows = rates.rows(watcher.inspect(("sessions", "steps")))
-            if options.json:
-                return json.dumps({"tasks": rows})
-            return table(
-                ["TASK", "STATE", "CPU %", "MEMORY", "STEPS/S", "RUNNING", "SESSIONS"],
-                [
-                    (
-                        row["name"],
-                        row["state"],
-                        _rate(row["cpu_percent"]),
-                        "-" if row["memory_bytes"] is None else bytes_text(row["memory_bytes"]),
-                        _rate(row["steps_per_s"]),
-                        _or_dash(row["n_running"]),
-                        _or_dash(row["n_sessions"]),
-                    )
-                    for row in rows
-                ],
-            )
-
-        rates.rows(watcher.inspect(("sessions", "steps")))
-        time.sleep(min(options.interval, 1.0))  # a rate needs two looks
-        repeat(look, options.interval, options.count, is_json=options.json)
-    return 0
-
-
-class TaskRates:
-    """Rates of tasks between two snapshots, the busiest tasks first."""
-
-    def __init__(self) -> None:
-        self._before: dict[tuple[str, int], Any] = {}
-
-    def rows(self, seen: Sequence[Seen]) -> list[dict[str, Any]]:
-        """Returns what each task uses, for programs; None for what is not known."""
-        rows = [self._row(one) for one in seen]
-        lives = [one.status for one in seen if one.status is not None]
-        self._before = {(status.task, status.incarnation): status for status in lives}
-        return sorted(rows, key=lambda row: -(row["cpu_percent"] or 0.0))
-
-    def _row(self, seen: Seen) -> dict[str, Any]:
-        status = seen.status
-        row: dict[str, Any] = {"name": str(seen.report.task), "state": seen.report.state.value}
-        row |= dict.fromkeys(("cpu_percent", "memory_bytes", "steps_per_s"))
-        row |= dict.fromkeys(("n_running", "n_sessions"))
-        if status is None:
-            return row
-        row["memory_bytes"] = status.memory_bytes
-        row["n_running"], row["n_sessions"] = status.totals["steps"], status.totals["sessions"]
-        before = self._before.get((status.task, status.incarnation))
-        if before is not None and (passed := status.uptime_s - before.uptime_s) > 0:
-            row["cpu_percent"] = 100 * (status.cpu_s - before.cpu_s) / passed
-            row["steps_per_s"] = (status.n_begun - before.n_begun) / passed
-        return row
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
