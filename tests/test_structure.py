@@ -159,6 +159,7 @@ PUBLIC = [
     "parse_example",
     "parse_single_example",
     "placeholder",
+    "progress",
     "random",
     "random_normal_initializer",
     "random_uniform_initializer",

@@ -22,6 +22,7 @@ from jflow.base.options import GPUOptions as GPUOptions
 from jflow.base.options import GraphOptions as GraphOptions
 from jflow.base.options import OptimizerOptions as OptimizerOptions
 from jflow.base.options import RunOptions as RunOptions
+from jflow.base.progress import progress as progress
 from jflow.base.values import Dimension as Dimension
 from jflow.base.values import TensorShape as TensorShape
 from jflow.base.values import string as string

@@ -18,6 +18,7 @@ import jflow
 from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
+from jflow.base.progress import Progress
 from jflow.base.text import printable
 from jflow.cli import bench, completion, doctor, engines, listing, logs, status, top, up
 from jflow.cli.advice import AdvisingParser
@@ -175,9 +176,6 @@ def _calibrate(options: argparse.Namespace) -> None:
     from jflow.lab.calibration import calibrate, calibration_report  # noqa: PLC0415 - as in _demo
     from jflow.launch import LocalCluster  # noqa: PLC0415
 
-    def progress(what: str) -> None:
-        print(f"measuring {what}", file=sys.stderr, flush=True)
-
     path = options.output or calibration_path()
     if options.show:
         print(printable(calibration_report(read_calibration(path)), allowed="\n"))
@@ -190,7 +188,8 @@ def _calibrate(options: argparse.Namespace) -> None:
         target = options.target
         if target is None:
             target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
-        calibration = calibrate(target, quick=options.quick, progress=progress)
+        shown = stack.enter_context(Progress(None, "measuring", "figure"))
+        calibration = calibrate(target, quick=options.quick, progress=shown.advance)
     with _writing(path):
         write_calibration(calibration, path)
     print(printable(calibration_report(calibration), allowed="\n"))

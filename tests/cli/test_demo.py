@@ -26,7 +26,7 @@ def test_the_demo_trains_as_well_as_plain_jax_and_leaves_nothing_behind(tmp_path
     assert trained > 90
     assert abs(trained - plain) <= 1.0
     assert seen == trained
-    assert "training: 800 of 800 steps" in done.stderr
+    assert not done.stderr  # no progress in a file
     predicted = {
         name: float(time) * {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
         for name, time, unit in re.findall(

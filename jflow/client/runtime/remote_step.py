@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import jax
@@ -15,6 +16,8 @@ from jflow.base import forks
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
+from jflow.base.progress import shown_if_long
+from jflow.base.text import bytes_text
 from jflow.base.values import Array, narrowed
 from jflow.client.runtime.restarts import Restarts
 from jflow.compiler.pipeline import CompiledStep
@@ -237,9 +240,12 @@ class RemoteExecutable:
         """Registers the plans with the master; sends only the artifacts that the cluster lacks."""
         sent: dict[str, Array] = {}
         for _ in range(_MAX_OFFERS):
-            registered = client.register(
-                self.plans, self._n_fetches, sent, connect_timeout, deadline, restarted
-            )
+            n_bytes = sum(artifact.nbytes for artifact in sent.values())
+            label = f"sending {len(sent)} programs ({bytes_text(n_bytes)}) to be compiled"
+            with shown_if_long(label) if sent else nullcontext():
+                registered = client.register(
+                    self.plans, self._n_fetches, sent, connect_timeout, deadline, restarted
+                )
             if not registered.missing:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}

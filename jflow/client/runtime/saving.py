@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
+from jflow.base.progress import shown_if_long
 from jflow.base.values import SaveSliceInfo, is_known
 from jflow.client.runtime.backend import Backend
 from jflow.client.runtime.moving import retry_while_moved
@@ -65,7 +66,8 @@ def save_state(
     def save(items: StateItems) -> SaveReport:
         return backend.save(prefix, items, about, deadline, is_consistent=is_consistent)
 
-    return _retry_while_moved(graph, states, backend, placer, deadline, save)
+    with shown_if_long(f"saving {len(states)} variables and resources to {prefix}"):
+        return _retry_while_moved(graph, states, backend, placer, deadline, save)
 
 
 def restore_state(
@@ -81,7 +83,8 @@ def restore_state(
     def restore(items: StateItems) -> SaveReport:
         return backend.restore(prefix, items, deadline)
 
-    return _retry_while_moved(graph, states, backend, placer, deadline, restore)
+    with shown_if_long(f"restoring {len(states)} variables and resources from {prefix}"):
+        return _retry_while_moved(graph, states, backend, placer, deadline, restore)
 
 
 def _retry_while_moved(

@@ -17,7 +17,7 @@ from jflow.base.cards import Card, Carded
 from jflow.base.cluster import Task
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
-from jflow.base.progress import Progress
+from jflow.base.progress import LONG_S, Progress, is_watched
 from jflow.base.text import seconds_text
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport
@@ -204,7 +204,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._engine.raise_error()
         return self._source.schedule(self, fn, tuple(args or ()), dict(kwargs or {}), options)
 
-    def join(self, timeout: float | None = None, *, progress: bool = False) -> None:
+    def join(self, timeout: float | None = None, *, progress: bool | None = None) -> None:
         """Waits until all scheduled functions have ended; then nothing is running.
 
         It may be called again, and returns at once if nothing is scheduled. Calls of `schedule` on
@@ -212,7 +212,8 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
 
         Args:
           timeout: the longest time to wait in seconds; None for no limit.
-          progress: whether to show how many functions have ended.
+          progress: whether to show how many functions have ended; None for where a user sees it
+            and after two seconds.
 
         Raises:
           DeadlineExceededError: if the timeout passes; the functions go on.
@@ -220,11 +221,12 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
             have ended or are cancelled then, and functions can be scheduled again.
         """
         self._check_open()
-        if not progress:
+        if (progress is None and not is_watched()) or progress is False:
             self._engine.join(timeout, None)
             return
         n_open = sum(self._engine.numbers())
-        with Progress(n_open, "scheduled functions", "function") as bar:
+        after_s = 0.0 if progress else LONG_S
+        with Progress(n_open, "scheduled functions", "function", after_s) as bar:
             shown = n_open
 
             def show(now_open: int) -> None:

@@ -141,14 +141,26 @@ def test_join_with_a_timeout_leaves_the_closures_running(coordinator: ClusterCoo
     assert value.fetch() == 7.0
 
 
+@pytest.mark.parametrize(
+    ("progress", "is_watched", "is_shown"),
+    [(True, True, True), (None, True, False), (False, True, False), (True, False, False)],
+    ids=["asked for", "short", "not wanted", "in a file"],
+)
 def test_join_shows_progress(
-    coordinator: ClusterCoordinator, capsys: pytest.CaptureFixture[str]
+    coordinator: ClusterCoordinator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    progress: bool | None,
+    is_watched: bool,
+    is_shown: bool,
 ) -> None:
+    monkeypatch.setattr("jflow.base.progress.is_watched", lambda: is_watched)
+    monkeypatch.setattr("jflow.training.coordinator.coordinator.is_watched", lambda: is_watched)
     for _ in range(4):
         coordinator.schedule(double, args=(1.0,))
-    coordinator.join(progress=True)
+    coordinator.join(progress=progress)
     captured = capsys.readouterr()
-    assert "scheduled functions" in captured.out + captured.err
+    assert ("scheduled functions" in captured.out + captured.err) == is_shown
 
 
 # RemoteValue ------------------------------------------------------------------------------------
