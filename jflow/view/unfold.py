@@ -108,8 +108,8 @@ def _insides(
         index = {i: len(boxes) + k for k, i in enumerate(members[number])}
         boxes += [sketch.boxes[i] for i in members[number]]
         position = {n: k for k, n in enumerate(outer)}
-
-        yield number, (Sketch(boxes, _relinked(links[number], place, index, position)), len(outer))
+        own_links = _relinked(links[number], place, index, position)
+        yield number, (Sketch(boxes, own_links), len(outer))
 
 
 def _relinked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -231,13 +232,26 @@ def test_a_trace_tells_where_the_time_went(x: tf.Tensor) -> None:
     assert repr(trace).startswith("<jflow.Trace 'measured' of 1 spans on 1 devices")
 
 
+def test_a_report_of_a_save_says_what_was_written_in_a_line() -> None:
+    report = tf.checkpoint.SaveReport(2048, 0.001, 0.25, "/models/a-7", ("/job:ps/task:0",))
+    assert repr(report) == (
+        "<jflow.checkpoint.SaveReport of '/models/a-7': 2 KiB in 250 ms, by /job:ps/task:0>"
+    )
+    assert "by no task" in repr(tf.checkpoint.SaveReport())
+
+
 def test_checkpoints_list_what_is_in_them(tmp_path: Path) -> None:
     tf.Variable(np.ones((3, 2), np.float32), name="w")
     saver = tf.train.Saver(max_to_keep=2)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         paths = [saver.save(session, str(tmp_path / "m"), step) for step in range(3)]
-    page = card(tf.train.load_checkpoint(paths[-1]))
+    reader = tf.train.load_checkpoint(paths[-1])
+    assert re.fullmatch(
+        rf"<jflow.train.CheckpointReader of '{re.escape(paths[-1])}': step \d+, \d+ tensors?, .*B>",
+        repr(reader),
+    )
+    page = card(reader)
     assert page.fact("path") == paths[-1]
     assert page.texts[page.texts.index("w") + 1] == "(3, 2)"
     listing = card(tf.train.get_checkpoint_state(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class SavedTensor:
     shape: tuple[int, ...]
     stored: str
     trailing: tuple[int, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size in memory, in bytes; 0 for strings, whose sizes differ."""
+        number = NUMBERS.get(self.stored)
+        return 0 if number is None else math.prod(self.shape + self.trailing) * number.itemsize
 
 
 class Checkpoint(Closing, ABC):

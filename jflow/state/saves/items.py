@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from jflow.base.cluster import Device, Task
 from jflow.base.packing import Finite, Limits, Record, Word
+from jflow.base.text import bytes_text, seconds_text
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec, VariableKey, VariableSpec
 from jflow.state.moves import StateId
@@ -123,6 +124,11 @@ class SaveReport(Record, frozen=True):
     total_s: Finite = 0.0
     path: str = ""
     tasks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        size = f"{bytes_text(self.n_bytes)} in {seconds_text(self.total_s)}"
+        tasks = ", ".join(self.tasks) or "no task"
+        return f"<jflow.checkpoint.SaveReport of {self.path!r}: {size}, by {tasks}>"
 
 
 def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.text import bytes_text
 from jflow.base.values import Array
 from jflow.state.checkpoint_files import Checkpoint, local_path, open_checkpoint
 from jflow.training.checkpoints.checkpoint_state import latest_checkpoint
@@ -36,12 +38,25 @@ class CheckpointReader(Carded):
         self._infos = {key: self._checkpoint.info(key) for key in keys}
 
     def __repr__(self) -> str:
-        return f"<jflow.train.CheckpointReader of {self._path!r}, {len(self._infos)} tensors>"
+        n_tensors = f"{len(self._infos):,} tensor{'s' * (len(self._infos) != 1)}"
+        facts = [*([f"step {self._step}"] if self._step else []), n_tensors, self._size]
+        return f"<jflow.train.CheckpointReader of {self._path!r}: {', '.join(facts)}>"
+
+    @property
+    def _step(self) -> str:
+        """The step that `Saver.save` has put at the end of the path; "" if there is none."""
+        found = re.search(r"-(\d+)$", self._path)
+        return found[1] if found else ""
+
+    @property
+    def _size(self) -> str:
+        return bytes_text(sum(info.n_bytes for info in self._infos.values()))
 
     def _card(self) -> Card:
         infos = self._infos.items()
         rows = [(key, str(info.shape), info.dtype) for key, info in islice(infos, MAX_ROWS)]
-        facts = (("path", self._path), *self._checkpoint.about.items())
+        own = (("path", self._path), ("step", self._step), ("size", self._size))
+        facts = (*own, *self._checkpoint.about.items())
         table = CardTable("tensors", ("name", "shape", "dtype"), rows, len(infos), is_open=True)
         return Card("train.CheckpointReader", "", facts, (table,))
 
