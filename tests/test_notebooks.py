@@ -90,3 +90,28 @@ def test_a_placement_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert float(total) == 64**3
     (cell,) = (cell.source for cell in notebook.cells if cell.source.startswith("def "))
     assert len(cell.splitlines()) <= 20
+
+
+@pytest.mark.filterwarnings("default")
+def test_placements_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (notebook,) = run("placements_compared.ipynb", tmp_path=tmp_path, monkeypatch=monkeypatch)
+    cluster, variable, placement, times, trace = outputs(notebook)
+    assert "3 of 3 tasks up" in cluster
+    assert "Dense_0/bias" in variable
+    assert placement.endswith("operations on 2 devices>")
+    assert [line[:22].strip() for line in times.splitlines()] == [
+        "one worker",
+        "two workers",
+        "beside the variables",
+    ]
+    assert all(number > 0 for number in losses(times))
+    assert "on 3 devices" in trace
+    html = [
+        output["data"]["text/html"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.output_type == "execute_result"
+    ]
+    assert "Classifier/Dense_0" in html[2]
+    assert "update_Dense_0" in html[2]
+    assert 'class="op span wait"' in html[3]
