@@ -106,15 +106,19 @@ def _show_until(ended: threading.Event, label: str) -> None:
     if bar is None:
         print(f"{label} …", file=sys.stderr)
         return
-    bar.start_t -= LONG_S
     with bar:
+        if not bar.disable:  # TQDM_DISABLE
+            bar.start_t -= LONG_S
         while not ended.wait(_TICK_S):
             bar.refresh()
 
 
 def is_watched() -> bool:
     """Whether a person sees standard error as it is written: on a terminal or in a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    stream = sys.stderr
+    # None in a process without the stream; a closed one raises.
+    is_open = stream is not None and not getattr(stream, "closed", False)
+    return "ipykernel" in sys.modules or (is_open and stream.isatty())
 
 
 def _bar(**options: Any) -> Any:

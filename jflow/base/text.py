@@ -79,4 +79,4 @@ def _is_number(cell: str) -> bool:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Returns a sort key by which "task:10" comes after "task:9"."""
-    return [(int(x), "") if x.isdigit() else (0, x) for x in re.split(r"(\d+)", name)]
+    return [(int(x), "") if x.isdecimal() else (0, x) for x in re.split(r"(\d+)", name)]

@@ -6,7 +6,9 @@ Looks run on a thread of their own, so that keys act at once while a cluster doe
 from __future__ import annotations
 
 import os
+import re
 import select
+import signal
 import sys
 import termios
 import threading
@@ -23,9 +25,11 @@ from rich.text import Text
 from jflow.base.handles import Closing
 from jflow.base.text import printable
 from jflow.cli.top import COLUMNS, TaskRow, TopView, cells_of
-from jflow.errors import OpError
 
 _TICK_S = 0.05
+_LAST_LOOK_S = 1.0
+"""How long a look may take once the user has quit, in seconds."""
+
 _KEYS = {
     "\x1b": "escape",
     "\r": "enter",
@@ -37,6 +41,12 @@ _KEYS = {
     "\x1b[D": "left",
     "\x1bOD": "left",
 }
+_KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+"""A sequence that a key sends, or a character."""
+
+_UNFINISHED = re.compile(rb"(\x1b([\[O][0-9;]*)?|[\xc2-\xf4][\x80-\xbf]{0,2})\Z")
+"""The beginning of a sequence or of a character of several bytes, at the end."""
+
 _TEXTS = ("name", "state")
 
 
@@ -45,7 +55,7 @@ def show_screen(view: TopView, look: Callable[[], Sequence[TaskRow]], seconds: f
 
     Args:
       view: what is shown; keys change it.
-      look: returns the rows; an OpError that it raises is shown.
+      look: returns the rows; what it raises is shown.
       seconds: the time between two looks.
     """
     try:
@@ -74,19 +84,21 @@ class _Looker(Closing):
         self._look = look
         self._seconds = seconds
         self._closed = threading.Event()
-        threading.Thread(target=self._run, name="jflow top", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="jflow top", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
                 self.rows, self.problem = self._look(), ""
-            except OpError as error:
-                self.problem = str(error)
+            except Exception as error:  # the screen stays, and says why it is old
+                self.problem = str(error) or type(error).__name__
             self.at = datetime.now(UTC)
             self._closed.wait(self._seconds)
 
     def _leave(self, failed: bool) -> None:
         self._closed.set()
+        self._thread.join(_LAST_LOOK_S)
 
 
 def _drawn(view: TopView, looker: _Looker) -> Group:
@@ -100,7 +112,8 @@ def _drawn(view: TopView, looker: _Looker) -> Group:
         drawn.add_row(*(Text(printable(cell)) for cell in cells_of(row)), style=style)
     at = f"{looker.at:%H:%M:%S} UTC" if looker.at else "looking …"
     problem = Text(printable(looker.problem), style="red")
-    return Group(Text(at, style="dim"), problem, drawn, Text(view.help_text, style="dim"))
+    # Above the table, because a long one is cut at the end of the screen.
+    return Group(Text(f"{at}   {view.help_text}", style="dim"), problem, drawn)
 
 
 @contextmanager
@@ -108,11 +121,14 @@ def _single_keys() -> Iterator[None]:
     """Context manager in which the terminal passes on each key at once, and shows none."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
+    # The default action of SIGTERM would leave the terminal as it is in here.
+    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         tty.setcbreak(terminal)
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _pressed(seconds: float) -> list[str]:
@@ -120,8 +136,16 @@ def _pressed(seconds: float) -> list[str]:
     terminal = sys.stdin.fileno()
     if not select.select([terminal], [], [], seconds)[0]:
         return []
-    data = os.read(terminal, 1024).decode(errors="replace")
+    data = os.read(terminal, 1024)
     if not data:
         return ["q"]
-    # A terminal writes what a key sends at once: a sequence that begins with Escape is one key.
-    return [_KEYS.get(data, "")] if data.startswith("\x1b") else [_KEYS.get(c, c) for c in data]
+    # What one key sends may come in two pieces; Escape alone is a key, too.
+    while _UNFINISHED.search(data) and select.select([terminal], [], [], _TICK_S)[0]:
+        data += os.read(terminal, 1024)
+    return keys_of(data.decode(errors="replace"))
+
+
+def keys_of(data: str) -> list[str]:
+    """Returns the keys that a terminal has sent, "" for those that mean nothing here."""
+    found = (match[0] for match in _KEY.finditer(data))
+    return [_KEYS.get(one, "" if one[0] == "\x1b" else one) for one in found]

@@ -132,7 +132,7 @@ class TopView:
             self.is_ascending = not self.is_ascending
         elif key == "/":
             self.pattern, self.is_typing = "", True
-        elif key.isdigit() and 0 < int(key) <= len(COLUMNS):
+        elif key.isdecimal() and 0 < int(key) <= len(COLUMNS):
             self.column = int(key) - 1
 
     def _type(self, key: str) -> None:

@@ -147,7 +147,9 @@ class _Builder:
 
     def _op(self, op: Operation) -> OpInfo:
         outputs: Iterable[TensorInfo] = map(self._value, op.outputs)
-        return OpInfo(op.name, op.type, tuple(outputs), tuple(ref.name for ref in state_of(op.eqn)))
+        uses = tuple(ref.name for ref in state_of(op.eqn))
+        is_call = op.eqn.primitive.name == "jit"
+        return OpInfo(op.name, op.type, tuple(outputs), uses, is_call=is_call)
 
     def _value(self, tensor: Tensor) -> TensorInfo:
         if tensor not in self._values:

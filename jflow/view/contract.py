@@ -7,6 +7,7 @@ of an optimizer, belongs to the other one. The flows between the boxes that stay
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from jflow.view.model import Box, BoxKind, Flow, Sketch
@@ -29,6 +30,8 @@ TRIVIAL = frozenset(
     }
 )
 """Types of operations that only move, repeat or convert a value."""
+
+_GROUPS = frozenset({"group"})
 
 
 def contracted(sketch: Sketch) -> Sketch:
@@ -66,19 +69,22 @@ class _Merger:
                 sources.setdefault(target, []).append(source)
                 targets.setdefault(source, []).append(target)
         for i, box in enumerate(self._boxes):
-            if box.kind is BoxKind.OPERATION and box.ops[0].type in TRIVIAL:
+            if box.kind is BoxKind.OPERATION and _is_a(box, TRIVIAL):
                 for near in (sources.get(i, []), targets.get(i, [])):
                     if len(near) == 1 and self._can_hide(i, near[0]):
                         self._host[i] = near[0]
                         break
 
     def hide_ends(self) -> None:
-        """Hides each group that nothing follows in the last operation before it."""
+        """Hides each group that nothing follows in the last operation before it on its device."""
         followed = {source for source, _, _, _ in self._links}
-        last = {target: source for source, target, _, _ in self._links}
-        for i, box in enumerate(self._boxes):
-            if box.ops and box.ops[0].type == "group" and i in last and i not in followed:
-                self._host[i] = last[i]
+        last: dict[int, int] = {}
+        for source, target, _, _ in self._links:
+            if self._boxes[source].device == self._boxes[target].device:
+                last[target] = source
+        for i, host in last.items():
+            if i not in followed and _is_a(self._boxes[i], _GROUPS) and self._found(host) != i:
+                self._host[i] = host
                 self._ends.add(i)
 
     def _can_hide(self, i: int, host: int) -> bool:
@@ -109,3 +115,8 @@ class _Merger:
         if len(members) == 1:
             return own
         return replace(own, hidden=tuple(box for box in members if box is not own))
+
+
+def _is_a(box: Box, types: Collection[str]) -> bool:
+    """Whether a box is of an operation of one of these types, and of no function of that name."""
+    return bool(box.ops) and box.ops[0].type in types and not box.ops[0].is_call

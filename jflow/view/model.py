@@ -56,6 +56,7 @@ class OpInfo:
       outputs: the tensors that it computes.
       uses: names of the variables and resources that it reads or changes.
       reason: why it is where it is, if the diagram is of an explanation and shows it alone.
+      is_call: whether it calls a function under `jax.jit`, which its type names.
     """
 
     name: str
@@ -63,6 +64,7 @@ class OpInfo:
     outputs: tuple[TensorInfo, ...]
     uses: tuple[str, ...]
     reason: Reason | None = None
+    is_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)

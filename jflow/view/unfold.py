@@ -43,7 +43,8 @@ class Unfolding:
         self, sketch: Sketch, max_boxes: int, finish: Callable[[Diagram], Diagram]
     ) -> None:
         self._sketch = sketch
-        self._max_boxes = max_boxes
+        # With fewer, the inside of a fold could be one fold again.
+        self._max_boxes = max(2, max_boxes)
         self._finish = finish
         self._devices = sorted({box.device for box in sketch.boxes})
         self._room = MAX_INSIDE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 import time
@@ -128,6 +129,29 @@ def test_what_takes_long_says_what_it_is(
             text += capsys.readouterr().err
     assert "saving the world …" in text
     assert "jflow progress" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.usefixtures("on_terminal", "soon")
+def test_bars_can_be_switched_off(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tqdm = pytest.importorskip("tqdm").tqdm
+    # As TQDM_DISABLE does, which tqdm reads when it is imported.
+    monkeypatch.setattr(progress_module, "_bar", lambda **options: tqdm(disable=True, **options))
+    with shown_if_long("saving the world"):
+        time.sleep(0.1)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stream", ["none", "closed"])
+@pytest.mark.usefixtures("in_file")
+def test_without_standard_error_nothing_is_shown(
+    monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", None if stream == "none" else closed)
+    assert not progress_module.is_watched()
 
 
 @pytest.mark.usefixtures("on_terminal")

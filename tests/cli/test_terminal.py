@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from jflow.cli.main import main
+from jflow.cli.screen import keys_of
 from jflow.cli.top import COLUMNS, TopView, rows_text
 from jflow.testing import start_servers
 
@@ -73,6 +74,12 @@ def test_a_filter_is_typed() -> None:
     assert pressed("escape").is_over
 
 
+def test_a_terminal_may_send_several_keys_at_once() -> None:
+    assert keys_of("\x1b[C\x1b[Dq") == ["right", "left", "q"]
+    assert keys_of("\x1bq\x1b[5~é\r") == ["escape", "q", "", "é", "enter"]
+    assert not pressed("²").is_over
+
+
 def test_plain_text_has_a_dash_for_what_is_not_known() -> None:
     head, silent, *_ = rows_text([SILENT, *ROWS]).splitlines()
     assert head.split() == ["TASK", "STATE", "CPU", "%", "MEMORY", "STEPS/S", "RUNNING", "SESSIONS"]
@@ -93,7 +100,9 @@ class Terminal:
             stdin=self.its,
             stdout=self.its,
             stderr=self.its,
-            env=os.environ | {"TERM": "xterm-256color"},
+            # Test processes have these, and they count more than the size of the terminal.
+            env={name: os.environ[name] for name in os.environ if name not in ("COLUMNS", "LINES")}
+            | {"TERM": "xterm-256color"},
             start_new_session=True,
         )
 
@@ -129,13 +138,14 @@ def test_top_is_a_screen_that_takes_keys_and_leaves_the_terminal_as_it_was(
     terminal: Terminal,
 ) -> None:
     before = termios.tcgetattr(terminal.its)
-    terminal.wait_for(r"CPU % ▼.*/job:ps/task:0.*q quit")
+    terminal.wait_for(r"q quit.*CPU % ▼.*/job:ps/task:0")
     terminal.type("\x1b[C")
     terminal.wait_for(r"MEMORY ▼")
     terminal.type("/")
     terminal.type("worker")
     terminal.wait_for(r"only rows with: worker")
     terminal.type("\r")
+    terminal.wait_for(r"only rows with 'worker'")
     screen = terminal.wait_for(r"only rows with 'worker'.*only rows with 'worker'")
     assert "/job:worker/task:1" in screen
     assert "/job:ps/task:0" not in screen
@@ -148,6 +158,14 @@ def test_top_ends_at_ctrl_c(terminal: Terminal) -> None:
     terminal.wait_for("q quit")
     terminal.process.send_signal(2)
     assert terminal.process.wait(30) == 0
+
+
+def test_top_leaves_the_terminal_as_it_was_at_sigterm(terminal: Terminal) -> None:
+    before = termios.tcgetattr(terminal.its)
+    terminal.wait_for("q quit")
+    terminal.process.terminate()
+    assert terminal.process.wait(30) == 128 + 15
+    assert termios.tcgetattr(terminal.its) == before
 
 
 def test_top_shows_that_no_server_answers(terminal: Terminal) -> None:

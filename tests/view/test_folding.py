@@ -85,6 +85,32 @@ def test_group_that_ends_a_step_is_hidden_with_its_arrows() -> None:
     )
 
 
+def test_group_on_a_device_of_its_own_stays() -> None:
+    with tf.Graph().as_default():
+        v = tf.Variable(np.float32(1), name="v")
+        train = tf.group(v.assign_add(1.0, name="first"), name="train")
+        found = small(placed(needed(train), "v", "first"))
+    assert "train" in names(found)
+    assert {box.device for box in found.boxes} == {PS, WORKER}
+
+
+def test_function_of_the_name_of_a_conversion_stays() -> None:
+    @jax.jit
+    def reshape(x: jax.Array) -> jax.Array:
+        return jnp.sin(x) @ x
+
+    @jax.jit
+    def group(x: jax.Array, y: jax.Array) -> jax.Array:
+        return x + y
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", (3, 3), name="x")
+        one = graph.apply(reshape, (tf.numpy.sin(x, name="sine"),))
+        both = graph.apply(group, (one, one))
+        found = small(placed(needed(both)))
+    assert [box.ops[0].type for box in found.boxes if box.ops] == ["sin", "reshape", "group"]
+
+
 @pytest.mark.parametrize("limit", [1, 5, 12])
 def test_nothing_is_lost(limit: int) -> None:
     placement = training_step(4)
