@@ -1,6 +1,6 @@
 """Draws a trace: a lane for each device, a bar for each span, an arrow for each transfer.
 
-What overlaps on a device is in rows of its lane. Where a trace has more than can be told apart,
+What overlaps on a device is in rows of its lane. Where a trace has more than can be distinguished,
 bars of a kind that are nearer than a pixel are one bar, and the largest transfers have arrows.
 """
 
@@ -56,7 +56,7 @@ _LEGEND = {
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """A span, or several that are too near to each other to be told apart."""
+    """A span, or several that are too near to each other to be distinguished."""
 
     kind: str
     start: float

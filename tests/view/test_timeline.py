@@ -75,7 +75,7 @@ def test_what_overlaps_is_in_rows() -> None:
     assert len(tops) == 3
 
 
-def test_spans_that_cannot_be_told_apart_are_one_bar() -> None:
+def test_spans_that_cannot_be_distinguished_are_one_bar() -> None:
     short = [Span(f"s{i}", "program", PS, i * 1e-6, (i + 0.5) * 1e-6) for i in range(5000)]
     long = Span("long", "program", PS, 1.0, 2.0)
     found = Picture(timeline(Trace("", (*short, long))))

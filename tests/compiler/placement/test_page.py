@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from jflow.compiler.schedule.strategies import OPTIONAL, STRATEGIES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
@@ -19,8 +21,10 @@ def test_the_page_names_every_strategy() -> None:
     }
 
 
-def test_the_blocks_run_one_after_another() -> None:
+def test_the_blocks_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # they write pictures
     names: dict[str, object] = {}
     for number, block in enumerate(BLOCKS):
         exec(compile(block, f"block {number} of docs/placement.md", "exec"), names)
     assert len(BLOCKS) >= 5
+    assert {path.name for path in tmp_path.iterdir()} == {"step.html", "step.svg"}
