@@ -69,7 +69,9 @@ def names_of(cut: Partition, plans: Sequence[Plan], ops: Iterable[Operation]) ->
         for one in plan.instructions
         if isinstance(one, Send)
     }
-    return StepNames(labels, edges, {op.name: op.origin for op in ops if op.name in called})
+    lines = {op.name: op.origin for op in ops if op.name in called}
+    variables = {str(plan.device): tuple(v.key.name for v in plan.variables) for plan in plans}
+    return StepNames(labels, edges, lines, variables)
 
 
 def _label(cut: Partition, before: Instruction, after: Instruction) -> Label:

@@ -8,13 +8,14 @@ receiver copies it, so the copy is the transfer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jflow.base.text import natural
 from jflow.plan.trace.record import TaskRecord
-from jflow.plan.trace.spans import KINDS, PROGRAM, Detail, Span, Transfer
+from jflow.plan.trace.spans import KINDS, PROGRAM, Detail, Span, Transfer, Update
 from jflow.plan.trace.trace import Trace
 
 
@@ -48,11 +49,13 @@ class StepNames:
       labels: for each device those of its instructions, in the order of its plan.
       edges: by number.
       lines: the user's lines that made the operations which instructions are called by.
+      variables: for each device the names of the variables of its plan.
     """
 
     labels: Mapping[str, Sequence[Label]]
     edges: Mapping[int, EdgeNames]
     lines: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def op_text(self, op: str) -> str:
         """Formats an operation with the user's line that made it, for messages."""
@@ -79,7 +82,9 @@ def measured(records: Iterable[TaskRecord], names: StepNames, start: float, fini
             details[f"spans and transfers of {record.task} not noted"] = record.n_dropped
     spans = [span for record in ordered for span in _spans(record, names, start)]
     spans.sort(key=lambda span: (natural(span.device), span.start))
-    return Trace("measured", tuple(spans), tuple(_transfers(ordered, names, start)), details)
+    transfers = tuple(_transfers(ordered, names, start))
+    updates = tuple(update for record in ordered for update in _updates(record, names))
+    return Trace("measured", tuple(spans), transfers, details, updates)
 
 
 def _spans(record: TaskRecord, names: StepNames, zero: float) -> Iterable[Span]:
@@ -123,3 +128,28 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
             start_s = max(start - zero, 0.0)
             transfers.append(Transfer(*edge, int(n_bytes), start_s, max(finish - zero, start_s)))
     return sorted(transfers, key=lambda one: one.start)
+
+
+def _updates(record: TaskRecord, names: StepNames) -> Iterable[Update]:
+    """Yields the updates of variables that an earlier instruction of the step had read.
+
+    What an instruction reads of a variable that it updates is no read in this sense: between the
+    two no other step can come.
+    """
+    first_reads: dict[tuple[int, int], float] = {}
+    own_updates: Counter[tuple[int, int]] = Counter()
+    for device, _, variable, n_updates, is_written in record.rows("accesses").tolist():
+        key = int(device), int(variable)
+        if not is_written:
+            first_reads.setdefault(key, n_updates)
+            continue
+        if key in first_reads:
+            n_missed = n_updates - first_reads[key] - own_updates[key]
+            where = record.devices[key[0]]
+            yield Update(_variable(names, where, key[1]), where, max(int(n_missed), 0))
+        own_updates[key] += key in first_reads
+
+
+def _variable(names: StepNames, device: str, number: int) -> str:
+    variables = names.variables.get(device, ())
+    return variables[number] if 0 <= number < len(variables) else f"variable {number}"

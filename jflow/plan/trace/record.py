@@ -17,12 +17,12 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan.trace.spans import KINDS
 
 MAX_ROWS = 20_000
-"""How many spans, and how many transfers, one task notes of a step; it counts the others."""
+"""How many spans, transfers and accesses each one task notes of a step; it counts the others."""
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
 
 _SPAN_TIMES = slice(3, 6)
-_COLUMNS = {"spans": 6, "sent": 2, "received": 5}
+_COLUMNS = {"spans": 6, "sent": 2, "received": 5, "accesses": 5}
 
 
 class TaskRecord(Record, frozen=True):
@@ -33,12 +33,14 @@ class TaskRecord(Record, frozen=True):
       devices: names of the devices of its plans.
       begun, ended: when its part of the step did.
       error: by how much its times may differ from those of other records, in seconds.
-      n_dropped: how many spans and transfers were too many to be noted.
+      n_dropped: how many rows were too many to be noted.
       spans: f64[n, 6]: device, instruction, kind (a position in `KINDS`), start, the end of the
         dispatch, finish.
       sent: f64[n, 2]: edge, when its value was ready to leave.
       received: f64[n, 5]: edge, bytes, when it arrived, and when its copy to the device began and
         ended.
+      accesses: f64[n, 5]: device, instruction, the number of a variable in the plan, how many
+        updates it had had, and 1 if it is written, 0 if it is read; in the order of the accesses.
 
     Raises:
       InvalidArgumentError: if the rows are malformed.
@@ -53,6 +55,7 @@ class TaskRecord(Record, frozen=True):
     spans: bytes
     sent: bytes
     received: bytes
+    accesses: bytes = b""
 
     what: ClassVar[str] = "the record of a traced step"
     limits: ClassVar[Limits] = Limits(n_bytes=4 << 20, n_text=1 << 20)
@@ -63,13 +66,17 @@ class TaskRecord(Record, frozen=True):
                 raise InvalidArgumentError(f"expected rows of {n_columns} numbers as {name}")
             if not np.isfinite(self.rows(name)).all():
                 raise InvalidArgumentError(f"expected finite numbers as {name}")
-        devices, kinds = self.rows("spans")[:, 0], self.rows("spans")[:, 2]
-        for numbers, limit in ((devices, len(self.devices)), (kinds, len(KINDS))):
+        n_devices = len(self.devices)
+        for numbers, limit in (
+            (self.rows("spans")[:, 0], n_devices),
+            (self.rows("spans")[:, 2], len(KINDS)),
+            (self.rows("accesses")[:, 0], n_devices),
+        ):
             if not ((numbers >= 0) & (numbers < limit)).all():
                 raise InvalidArgumentError(f"expected positions below {limit}, got {numbers}")
 
     def rows(self, name: str) -> Rows:
-        """Returns `spans`, `sent` or `received` as an array."""
+        """Returns `spans`, `sent`, `received` or `accesses` as an array."""
         return np.frombuffer(getattr(self, name), "<f8").reshape(-1, _COLUMNS[name])
 
     def shifted(self, offset: float, error: float) -> TaskRecord:
@@ -117,6 +124,7 @@ class Recorder:
         self.spans: list[tuple[float, ...]] = []
         self.sent: list[tuple[float, ...]] = []
         self.received: list[tuple[float, ...]] = []
+        self.accesses: list[tuple[float, ...]] = []
         self._arrivals: dict[int, float] = {}
 
     def of_plan(self, device: str, instructions: Sequence[object]) -> PlanRecorder:
@@ -135,7 +143,7 @@ class Recorder:
     def record(self) -> TaskRecord:
         """Returns the record of everything so far."""
         end_time = self.now()
-        tables = {"spans": self.spans, "sent": self.sent, "received": self.received}
+        tables = {name: getattr(self, name) for name in _COLUMNS}
         return TaskRecord(
             task=self._task,
             devices=tuple(self._devices),
@@ -190,6 +198,14 @@ class PlanRecorder:
         """Records that a received value is on the device; its copy to it began at `start`."""
         arrived = self._recorder.arrival(edge)
         self._recorder.received.append((edge, n_bytes, arrived, start, self.now()))
+
+    def accessed(
+        self, instruction: object, variable: int, n_updates: int, is_written: bool
+    ) -> None:
+        """Records that an instruction reads or writes a variable that has had `n_updates`."""
+        number = self._numbers.get(id(instruction), -1)
+        row = (self._device, number, variable, n_updates, is_written)
+        self._recorder.accesses.append(row)
 
 
 class Exchange(NamedTuple):

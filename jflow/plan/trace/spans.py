@@ -1,4 +1,4 @@
-"""`Span` and `Transfer`: the elements of a trace."""
+"""`Span`, `Transfer` and `Update`: the elements of a trace."""
 
 from __future__ import annotations
 
@@ -79,6 +79,24 @@ class Transfer:
     def seconds(self) -> float:
         """The duration."""
         return self.finish - self.start
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update of a variable by a step that had read it earlier.
+
+    What the step writes was computed from a value that may have been updated by others since, as
+    gradients of asynchronous training are.
+
+    Attributes:
+      variable: its name.
+      device: where it is.
+      n_missed: how many updates of other steps came between the read and the update.
+    """
+
+    variable: str
+    device: str
+    n_missed: int
 
 
 def _check_order(name: str, start: float, finish: float) -> None:

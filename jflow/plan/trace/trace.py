@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, picture_of
 from jflow.base.text import seconds_text
 from jflow.plan.trace.chrome import chrome_json
-from jflow.plan.trace.spans import Detail, Span, Transfer
+from jflow.plan.trace.spans import Detail, Span, Transfer, Update
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ class Trace(Carded):
       spans: in any order.
       transfers: in any order.
       details: what is known about the whole of it, such as how well the clocks of tasks agree.
+      updates: of variables that the step had read before, in the order of its tasks.
     """
 
     title: str
     spans: tuple[Span, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     details: Mapping[str, Detail] = field(default_factory=dict, hash=False)
+    updates: tuple[Update, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -62,6 +64,7 @@ class Trace(Carded):
         facts = (
             ("takes", seconds_text(self.seconds)),
             ("transfers", f"{len(self.transfers):,}"),
+            ("updates missed", max((one.n_missed for one in self.updates), default=None)),
             *self.details.items(),
         )
         tables = (

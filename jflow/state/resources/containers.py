@@ -150,7 +150,7 @@ class Containers:
         if variable is None:
             variable = self._variables[variable_id] = VariableState(spec, Buffer(array, write))
         else:
-            variable.buffer = Buffer(array, write)
+            variable.update(array, write)
         return variable
 
     def install(self, access: Access, variable_id: VariableId, state: VariableState) -> None:
@@ -179,7 +179,7 @@ class Containers:
             if variable is None:
                 variable = self.set(access, ids[i], specs[i], array, write)
             else:
-                variable.buffer = Buffer(array, write)
+                variable.update(array, write)
             variables[i] = variable
         return variables
 

@@ -198,7 +198,9 @@ class Transaction:
         """Like `Containers.set_all`, but stages the values."""
         variables = {}
         for i, array in zip(numbers, arrays, strict=True):
-            state = VariableState(specs[i], Buffer(array, write))
+            former = self._staged.get(ids[i])
+            n_updates = 0 if former is None else former.buffer.n_updates + 1
+            state = VariableState(specs[i], Buffer(array, write, n_updates=n_updates))
             self._staged[ids[i]] = variables[i] = state
             self._changed.add(ids[i])
         return variables

@@ -335,7 +335,7 @@ class StepState:
         result: jax.Array | None = None
         try:
             if not access.is_done:
-                results = self._run(linked, access.donated())
+                results = self._run(linked, access)
                 new = results[: len(linked.instruction.writes)]
                 result = results[-1] if results else None
                 if until_computed and result is not None:
@@ -361,12 +361,13 @@ class StepState:
 
     def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""
-        results = self._run(linked, ())
+        results = self._run(linked, None)
         if until_computed and results:
             results[-1].block_until_ready()
 
-    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
-        """See `run_program`."""
+    def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
+        """Runs a program with the variables that it was granted; see `run_program`."""
+        old = () if access is None else access.donated()
         return run_program(linked, self.slots, old, self._linked.plan.device)
 
     def _copy_slot(self, slot: Slot, source: Slot) -> None:

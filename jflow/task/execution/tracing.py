@@ -23,7 +23,7 @@ from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver, interpret
 from jflow.task.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.task.execution.step_state import StepState, Watch
-from jflow.task.execution.variables import QUEUED_S
+from jflow.task.execution.variables import QUEUED_S, VariableAccess
 
 W = TypeVar("W")
 
@@ -64,11 +64,13 @@ class TracedState(StepState):
             n_bytes = int(held.nbytes)
         self.recorder.received(recv.edge, n_bytes, start)
 
-    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
+    def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
+        for seen in () if access is None else access.updates_seen():
+            self.recorder.accessed(linked.instruction, *seen)
         if linked.executable is None:
             return []
         start = self.recorder.now()
-        results = super()._run(linked, old)
+        results = super()._run(linked, access)
         dispatched = self.recorder.now()
         if results:
             results[-1].block_until_ready()

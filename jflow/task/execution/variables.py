@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -61,7 +61,8 @@ class VariableAccess(Access):
     Attributes:
       is_done: whether nothing is left to do, because all variables to initialize have a value.
       used: the variables that are read.
-      kept: the written variables that keep their value, because they are already initialized.
+      existing: the written variables that keep their value, because they are already initialized.
+      replaced: the variables that are written without being read, if they had a value.
       leases: leases on the values that are only read, until the program has run.
       held: leases on values in slots, until the step ends: old values and, after the access has
         ended, new ones.
@@ -86,6 +87,7 @@ class VariableAccess(Access):
         "mark",
         "missing",
         "queued_s",
+        "replaced",
         "results",
         "since",
         "used",
@@ -107,6 +109,7 @@ class VariableAccess(Access):
         self.is_done = False
         self.used: Mapping[int, VariableState] = _NONE
         self.existing: Mapping[int, VariableState] = _NONE
+        self.replaced: Mapping[int, VariableState] = _NONE
         self.leases: Mapping[int, Lease] = _NONE
         self.held: Sequence[tuple[Slot, Lease]] = ()
         self.missing: Sequence[tuple[Slot, Slot]] = ()
@@ -130,8 +133,11 @@ class VariableAccess(Access):
         if run.defaults:
             self.used = {**self.used, **self._initialized_defaults()}
         self._find_late(now - self.queued_s)
-        for i in linked.only_written:
-            containers.find(linked.keys[i], linked.specs[i])
+        if linked.only_written:
+            found = (
+                (i, containers.find(linked.keys[i], linked.specs[i])) for i in linked.only_written
+            )
+            self.replaced = {i: variable for i, variable in found if variable is not None}
         if self.late and self.writes:
             return
         if self.effect is not None and self.writes:
@@ -144,6 +150,21 @@ class VariableAccess(Access):
             present = [(slot, self.used[i]) for i, slot, _ in run.defaults if i in self.used]
             self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
             self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
+
+    def updates_seen(self) -> Iterator[tuple[int, int, bool]]:
+        """Yields each variable that the program reads or writes once access is granted.
+
+        Yields:
+          The index of the variable, how many updates it had had, and whether it is written.
+        """
+        for i, lease in self.leases.items():
+            yield i, lease.buffer.n_updates, False
+        for (i, _), (_, lease) in zip(self.linked.instruction.before, self.held, strict=False):
+            yield i, lease.buffer.n_updates, False
+        for i in self.linked.instruction.writes:
+            variable = self.used.get(i) or self.replaced.get(i)
+            if variable is not None:
+                yield i, variable.buffer.n_updates, True
 
     def _find_late(self, oldest: float) -> None:
         """Finds the used values still being computed by a program begun before `oldest`."""

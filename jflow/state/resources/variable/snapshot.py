@@ -206,7 +206,7 @@ class RestoreVariables(Access):
                 spec = self._snapshots[key].spec
                 self._variables[key] = VariableState(spec, Buffer(array))
             else:
-                variable.buffer = Buffer(array)
+                variable.update(array)
 
     def put(self) -> None:
         """Does nothing: the variables were set at the grant."""

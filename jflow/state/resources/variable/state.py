@@ -31,11 +31,13 @@ class Buffer:
       write: what wrote it; None once the device is known to have computed it.
       leases: the leases on it; one set for all buffers that have never been leased, because each
         update makes a buffer.
+      n_updates: how many values the variable had before this one.
     """
 
     array: jax.Array
     write: Write | None = None
     leases: set[Lease] | frozenset[Lease] = _NO_LEASES
+    n_updates: int = 0
 
     def lease(self) -> Lease:
         """Returns a new lease; the first one on a buffer needs `Containers.lock`."""
@@ -89,6 +91,10 @@ class VariableState:
 
     spec: VariableSpec
     buffer: Buffer
+
+    def update(self, array: jax.Array, write: Write | None = None) -> None:
+        """Sets a new value."""
+        self.buffer = Buffer(array, write, n_updates=self.buffer.n_updates + 1)
 
     def lease(self) -> Lease:
         """Returns a new lease on the current value."""
