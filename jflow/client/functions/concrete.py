@@ -17,7 +17,6 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array, is_key, narrowed, physical_form
 from jflow.client.runtime.backend import Executable
 from jflow.client.runtime.steps import add_origin
-from jflow.client.runtime.tracing import BLOCKS, trace_run
 from jflow.compiler.graph import Graph, Operation, Tensor, origin, tracing
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.hoisting import hoist_state
@@ -37,9 +36,17 @@ class Runner(Protocol):
     """What a traced function needs of a connection."""
 
     def register(
-        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None,
+        title: str,
     ) -> Executable:
-        """Compiles and registers a step of a graph; None is the connection's own strategy."""
+        """Compiles and registers a step of a graph.
+
+        A strategy of None is the connection's own; the title is what reports call the step.
+        """
 
     def place(
         self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
@@ -70,6 +77,7 @@ class Concrete:
       jaxpr: its equations, with all accesses to variables at the top level.
       names: names of its arguments.
       strategy: what places it; None for the connection's.
+      title: what reports call its steps; "" for the names of what it computes.
     """
 
     def __init__(
@@ -78,9 +86,11 @@ class Concrete:
         jaxpr: jex.ClosedJaxpr,
         names: Sequence[str],
         strategy: Strategy | None = None,
+        title: str = "",
     ) -> None:
         self.graph = Graph()
         self._runner = runner
+        self._title = title
         self._strategy = strategy
         self._jaxpr, self._names = jaxpr, names
         args = [
@@ -134,8 +144,6 @@ class Concrete:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
             executable = self._executable or self._register(deadline)
-            if BLOCKS.n_open:
-                return self._run_traced(executable, args, deadline)
             if self._is_plain:
                 return executable.compute(args, deadline)
             values = executable.compute(self._feed_values(args), deadline)
@@ -177,7 +185,7 @@ class Concrete:
         if jaxpr is not self._jaxpr:
             n = len(jaxpr.in_avals)
             names = self._names if n == len(self._names) else [f"argument_{i}" for i in range(n)]
-            return Concrete(runner, jaxpr, names, self._strategy)
+            return Concrete(runner, jaxpr, names, self._strategy, self._title)
         other = copy.copy(self)
         other._runner, other._timeout = runner, runner.timeout
         other._registering, other._executable = threading.Lock(), None
@@ -200,7 +208,8 @@ class Concrete:
 
         jaxpr = tracing.make_jaxpr(calls, [shape_of(aval) for aval in self._jaxpr.in_avals] * n)
         names = [f"{name}_{i}" for i in range(n) for name in self._names]
-        return Concrete(self._runner, hoist_state(jaxpr), names, self._strategy)
+        title = self._title and f"{n} calls of {self._title}"
+        return Concrete(self._runner, hoist_state(jaxpr), names, self._strategy, title)
 
     def prepare(self, deadline: Deadline) -> None:
         """Compiles and registers the function, unless it is registered already."""
@@ -254,17 +263,6 @@ class Concrete:
     def __repr__(self) -> str:
         return f"<jflow.client.functions.Concrete of {len(self.graph.get_operations())} operations>"
 
-    def _run_traced(
-        self, executable: Executable, args: Sequence[Any], deadline: Deadline
-    ) -> list[jax.Array]:
-        """Runs the function and traces the step if this thread is in a `trace_steps` context."""
-        traces = BLOCKS.current
-        if traces is None:
-            return self._results(executable.compute(self._feed_values(args), deadline), args)
-        values, traced_step = trace_run(executable, self._feed_values(args), deadline, as_jax=True)
-        traces.append(traced_step.trace())
-        return self._results(values, args)
-
     def _feed_values(self, args: Sequence[Any]) -> list[Any]:
         fed = [*args] if self._feed_indices is None else [args[i] for i in self._feed_indices]
         for i, unwrap in self._unwraps:
@@ -285,7 +283,7 @@ class Concrete:
             executable = self._executable
             if executable is None:
                 executable = self._executable = self._runner.register(
-                    self.graph, self._request, deadline, self._strategy
+                    self.graph, self._request, deadline, self._strategy, self._title
                 )
         deadline.check("compiling the function")
         return executable

@@ -332,11 +332,12 @@ class Connection(Carded, Closing):
         request: StepRequest,
         deadline: Deadline,
         strategy: Strategy | None = None,
+        title: str = "",
     ) -> Executable:
         """Compiles and registers a step of a graph; `strategy` defaults to the connection's."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
             placer = self._placer(strategy)
-            return register_step(graph, request, self._backend, placer, deadline)
+            return register_step(graph, request, self._backend, placer, deadline, title=title)
 
     def place(
         self,

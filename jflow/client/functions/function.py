@@ -296,7 +296,8 @@ class Function(Carded, Uncopyable, Generic[P, R_co]):
                     "make it again inside this connection"
                 )
         names = self._arguments.names(key[0], leaves)
-        concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
+        title = tracing.name_of(self._fun)
+        concrete = Concrete(connection, traced.jaxpr, names, self._strategy, title)
         call = CompiledCall(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call

@@ -43,7 +43,12 @@ class Executable(Protocol):
         """Registers the step if it is not registered yet, as the first run would."""
 
     def run(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """Runs the step and returns the fetched values as NumPy arrays, which the caller owns.
 
@@ -54,6 +59,8 @@ class Executable(Protocol):
           feeds: the fed values.
           deadline: the deadline of the call.
           effect: the attempt, of a step that is to be applied once.
+          records: if given, the step is traced, and once it has succeeded the record of each task
+            is appended.
 
         Raises:
           AbortedError: of an attempt, if a later one has taken over.
@@ -62,7 +69,12 @@ class Executable(Protocol):
         """
 
     def start(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """Like `run`, without blocking; cancelling the future cancels the step.
 
@@ -70,7 +82,9 @@ class Executable(Protocol):
           UnimplementedError: if the step calls Python and runs on a cluster.
         """
 
-    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+    def compute(
+        self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
+    ) -> list[jax.Array]:
         """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
@@ -79,11 +93,6 @@ class Executable(Protocol):
         It takes that many fed values in order, returns the fetched ones, and raises TypeError or
         ValueError if it cannot take a value as it is; None if a step does more.
         """
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        """Like `run`, or `compute` if `as_jax`; also returns each task's trace records."""
 
 
 @runtime_checkable

@@ -69,29 +69,37 @@ class ExpandingExecutable:
         """Does nothing: what to register depends on the shapes of the fed values."""
 
     def run(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """See `Executable.run`."""
-        return self._executable(feeds, deadline).run(feeds, deadline, effect=effect)
+        executable = self._executable(feeds, deadline)
+        return executable.run(feeds, deadline, effect=effect, records=records)
 
     def start(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """See `Executable.start`."""
-        return self._executable(feeds, deadline).start(feeds, deadline, effect=effect)
+        executable = self._executable(feeds, deadline)
+        return executable.start(feeds, deadline, effect=effect, records=records)
 
-    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+    def compute(
+        self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
+    ) -> list[jax.Array]:
         """See `Executable.compute`."""
-        return self._executable(feeds, deadline).compute(feeds, deadline)
+        return self._executable(feeds, deadline).compute(feeds, deadline, records=records)
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
         """Returns None: each signature has a program of its own."""
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        """See `Executable.traced`."""
-        return self._executable(feeds, deadline).traced(feeds, deadline, as_jax=as_jax)
 
     def _executable(self, feeds: Sequence[Any], deadline: Deadline) -> Executable:
         """Returns the executable for the shapes of the feeds, compiling it if necessary.

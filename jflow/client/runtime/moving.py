@@ -82,42 +82,41 @@ class MovingExecutable:
         self._retry_while_moved(lambda executable: executable.prepare(deadline), deadline)
 
     def run(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """See `Executable.run`."""
         self.n_runs += 1
         executable = self._executable
         try:
-            return executable.run(feeds, deadline, effect=effect)
+            return executable.run(feeds, deadline, effect=effect, records=records)
         except MovedError as error:
             self.find(executable, error, deadline)
         return self._retry_while_moved(
-            lambda executable: executable.run(feeds, deadline, effect=effect), deadline
+            lambda executable: executable.run(feeds, deadline, effect=effect, records=records),
+            deadline,
         )
 
-    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+    def compute(
+        self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
+    ) -> list[jax.Array]:
         """See `Executable.compute`."""
         self.n_runs += 1
         executable = self._executable
         try:
-            return executable.compute(feeds, deadline)
+            return executable.compute(feeds, deadline, records=records)
         except MovedError as error:
             self.find(executable, error, deadline)
         return self._retry_while_moved(
-            lambda executable: executable.compute(feeds, deadline), deadline
+            lambda executable: executable.compute(feeds, deadline, records=records), deadline
         )
 
     def single_program(self, n_feeds: int) -> None:
         """Returns None: a step that uses state is never a single program."""
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        """See `Executable.traced`."""
-        self.n_runs += 1
-        return self._retry_while_moved(
-            lambda executable: executable.traced(feeds, deadline, as_jax=as_jax), deadline
-        )
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -130,21 +129,20 @@ class MovingExecutable:
         return self._executable.names
 
     def start(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """See `Executable.start`."""
         self.n_runs += 1
-        return _MovingFuture(self, feeds, deadline, effect)
-
-    def start_once(
-        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
-    ) -> tuple[Executable, Future[list[Array]]]:
-        """Starts the step as registered now; the future may fail with a MovedError."""
 
         def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
-            return executable, executable.start(feeds, deadline, effect=effect)
+            return executable, executable.start(feeds, deadline, effect=effect, records=records)
 
-        return self._retry_while_moved(start, deadline)
+        return _MovingFuture(self, lambda: self._retry_while_moved(start, deadline), deadline)
 
     def find(self, stale: Executable, error: MovedError, deadline: Deadline) -> None:
         """Registers the step again after its state has moved, unless another thread has done so.
@@ -179,17 +177,22 @@ class MovingExecutable:
 
 
 class _MovingFuture(Future[list[Array]]):
-    """The future of a step, which starts the step again if its state has moved."""
+    """The future of a step, which starts the step again if its state has moved.
+
+    Args:
+      step: the step.
+      start: starts it as it is registered now; what it returns may fail with a MovedError.
+      deadline: the deadline of the call.
+    """
 
     def __init__(
         self,
         step: MovingExecutable,
-        feeds: Sequence[Array],
+        start: Callable[[], tuple[Executable, Future[list[Array]]]],
         deadline: Deadline,
-        effect: Effect | None,
     ) -> None:
         super().__init__()
-        self._step, self._feeds, self._deadline, self._effect = step, feeds, deadline, effect
+        self._step, self._start, self._deadline = step, start, deadline
         self._is_wanted = True
         self._inner: Future[list[Array]] | None = None
         self._begin()
@@ -209,7 +212,7 @@ class _MovingFuture(Future[list[Array]]):
             stop_step(inner)
 
     def _begin(self) -> None:
-        executable, inner = self._step.start_once(self._feeds, self._deadline, self._effect)
+        executable, inner = self._start()
         self._inner = inner
         inner.add_done_callback(lambda done: self._on_end(executable, done))
         if not self._is_wanted:

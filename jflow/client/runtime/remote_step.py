@@ -99,7 +99,7 @@ def _release(registrations: list[tuple[MasterClient | None, int]]) -> None:
             client.release(handle)
 
 
-@forks.guarded("prepare", "run", "start", "compute", "traced")
+@forks.guarded("prepare", "run", "start", "compute")
 class RemoteExecutable:
     """A step that is registered with the master when it first runs, and after a reconnect.
 
@@ -125,31 +125,40 @@ class RemoteExecutable:
         self._register(deadline)
 
     def run(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         if effect is None and self._is_numbered:
             numbered = self._backend.numbering.first_attempt()
             try:
-                return self._run_numbered(feeds, deadline, numbered)
+                return self._run_numbered(feeds, deadline, numbered, records)
             finally:
                 self._backend.numbering.end_step(numbered.sequence)
         if effect is not None:
             self._check(effect)
         client, handle = self._register(deadline)
         try:
-            return client.run_step(handle, feeds, deadline, self._callbacks, effect=effect)
+            return client.run_step(handle, feeds, deadline, self._callbacks, records, effect)
         except RestartedError as error:
             self._outlive(error, (client, handle))
-        return self.run(feeds, deadline, effect=effect)
+        return self.run(feeds, deadline, effect=effect, records=records)
 
     def _run_numbered(
-        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect,
+        records: list[TaskRecord] | None,
     ) -> list[Array]:
         """Runs a step that is applied once; retries if the connection is lost before the reply."""
         client, handle = self._register(deadline)
         while True:
             try:
-                return client.run_step(handle, feeds, deadline, effect=effect)
+                return client.run_step(handle, feeds, deadline, (), records, effect)
             except RestartedError as restarted:
                 self._outlive(restarted, (client, handle))
                 client, handle = self._register(deadline)
@@ -186,7 +195,12 @@ class RemoteExecutable:
             raise self._refusal
 
     def start(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         self._check(effect)
         if self._callbacks:
@@ -194,29 +208,18 @@ class RemoteExecutable:
                 "a step that calls Python functions cannot be started without blocking; use run"
             )
         client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline, effect)
+        return client.start(handle, feeds, deadline, effect, records)
 
-    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+    def compute(
+        self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
+    ) -> list[jax.Array]:
         internals.release_host_memory()  # that of a large result is received into again
-        values = self.run([narrowed(feed) for feed in feeds], deadline)
+        values = self.run([narrowed(feed) for feed in feeds], deadline, records=records)
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [internals.to_device(value) for value in values]
 
     def single_program(self, n_feeds: int) -> None:
         """Returns None: the programs are in other processes."""
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        client, handle = self._register(deadline)
-        records: list[TaskRecord] = []
-        inputs = [narrowed(feed) for feed in feeds] if as_jax else feeds
-        try:
-            values: list[Any] = client.run_step(handle, inputs, deadline, self._callbacks, records)
-        except RestartedError as error:
-            self._outlive(error, (client, handle))
-            return self.traced(feeds, deadline, as_jax=as_jax)
-        return [internals.to_device(value) for value in values] if as_jax else values, records
 
     def forget(self, task: Task) -> None:
         """Makes the next run register the step again, if the step uses `task`."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jflow.base.deadline import Deadline
@@ -14,7 +15,8 @@ from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.calibration_file import current_calibration
 from jflow.client.runtime.expanding import ExpandingExecutable
 from jflow.client.runtime.moving import MovingExecutable, retry_while_moved
-from jflow.compiler.graph import Graph, Operation
+from jflow.client.runtime.tracing import TracingExecutable
+from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
 from jflow.compiler.graph.primitives import state_of
@@ -38,6 +40,9 @@ from jflow.view.cards import PlacedStep
 HOLD_S = 4.0
 """The longest time that a move holds steps, in seconds; running steps that use the state have half
 of it to end. Large state gets more time, by `LEAST_BANDWIDTH`."""
+
+_N_NAMES = 3
+"""As many names stand for a step."""
 
 LEAST_BANDWIDTH = 50e6
 """The transfer rate that the time limit of a move assumes, in bytes per second."""
@@ -137,7 +142,8 @@ def register_step(
     placer: Placer,
     deadline: Deadline,
     registering: threading.Lock | None = None,
-) -> Executable:
+    title: str = "",
+) -> TracingExecutable:
     """Compiles and registers a step.
 
     The deadline does not interrupt compilation. The caller caches the step before it checks the
@@ -151,15 +157,31 @@ def register_step(
       deadline: the deadline of the call.
       registering: held by the caller; a step that is fed tensors of unknown rank is compiled when
         it runs, and holds it then.
+      title: what reports call it; "" for the names of what it computes.
 
     Raises:
       OpError: as `place_step` and `compile_placed`.
     """
+    executable = _registered(graph, request, backend, placer, deadline, registering)
+    explain = partial(explain_step, graph, request, backend, placer)
+    title = title or names_text([*request.targets, *request.fetches])
+    return TracingExecutable(executable, title, backend, explain)
+
+
+def _registered(
+    graph: Graph,
+    request: StepRequest,
+    backend: Backend,
+    placer: Placer,
+    deadline: Deadline,
+    registering: threading.Lock | None,
+) -> Executable:
+    """Returns a step that is not traced by blocks; see `register_step`."""
     if registering is not None and waits_for_ranks(graph, request):
 
         def expand(expansion: Expansion, request: StepRequest, deadline: Deadline) -> Executable:
             own = placer.of_copies(expansion.copies)
-            return register_step(expansion, request, backend, own, deadline)
+            return _registered(expansion, request, backend, own, deadline, None)
 
         return ExpandingExecutable(graph, request, expand, registering)
 
@@ -232,6 +254,13 @@ def _place(
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
     return placer.place(assignment, inventory), inventory
+
+
+def names_text(members: Sequence[Tensor | Operation]) -> str:
+    """Returns the first names of tensors and operations, for people."""
+    names = [member.name for member in members]
+    more = f" and {len(names) - _N_NAMES} more" if len(names) > _N_NAMES else ""
+    return ", ".join(names[:_N_NAMES]) + more
 
 
 def add_origin(error: OpError, graph: Graph) -> None:

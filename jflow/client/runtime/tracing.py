@@ -1,22 +1,224 @@
-"""Traces of steps, requested by `RunOptions` or by a `trace_steps` context."""
+"""Traces of steps: of one by `RunOptions`, of those of a thread, or of all in this process."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+import jax
 
 from jflow.base.context import Stack
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.options import RunOptions
-from jflow.client.runtime.backend import Executable
+from jflow.base.values import Array
+from jflow.client.runtime.backend import Backend, Executable
 from jflow.compiler.graph.members import visible
+from jflow.compiler.placement import Explanation
+from jflow.plan import Plan
 from jflow.plan.trace import Trace
 from jflow.plan.trace.measured import StepNames, measured
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.trace.step_stats import StepStats
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.state.effects import Effect
+
+
+class TracedStep(NamedTuple):
+    """A traced step that has succeeded: the arguments of `measured`, and what was run."""
+
+    records: Sequence[TaskRecord]
+    names: StepNames
+    start: float
+    finish: float
+    executable: Executable
+
+    def trace(self) -> Trace:
+        """Returns the trace of the step."""
+        return measured(self.records, self.names, self.start, self.finish)
+
+
+Keep = Callable[[TracedStep], None]
+"""Takes a step of a block when it has ended; may be called on any thread."""
+
+
+class _Blocks:
+    """The open blocks in which steps are traced; `n_open` is read without a lock.
+
+    A block is of one thread, or of the process. A step is given to the innermost block of its
+    thread, and to all blocks of the process.
+
+    Attributes:
+      n_open: the number of open blocks.
+    """
+
+    def __init__(self) -> None:
+        self.n_open = 0
+        self._lock = threading.Lock()
+        self._of_thread: Stack[Keep] = Stack(is_strict=False)
+        self._of_process: tuple[Keep, ...] = ()
+
+    def keepers(self) -> tuple[Keep, ...]:
+        """Returns what takes the steps of this thread; empty outside of all blocks."""
+        own = self._of_thread.top
+        return self._of_process if own is None else (*self._of_process, own)
+
+    @contextmanager
+    def of_thread(self, keep: Keep) -> Iterator[None]:
+        """Opens a block of this thread."""
+        with self._opened(), self._of_thread.pushed(keep):
+            yield
+
+    @contextmanager
+    def of_process(self, keep: Keep) -> Iterator[None]:
+        """Opens a block of all threads."""
+        with self._opened():
+            with self._lock:
+                self._of_process = (*self._of_process, keep)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._of_process = tuple(one for one in self._of_process if one is not keep)
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        with self._lock:
+            self.n_open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.n_open -= 1
+
+
+BLOCKS = _Blocks()
+
+
+@contextmanager
+def trace_steps() -> Iterator[list[Trace]]:
+    """A context manager that traces each step that this thread runs, of functions and sessions.
+
+    It yields a list, to which a `jflow.plan.trace.Trace` is appended for each step when it ends. A
+    traced step waits for the results of each program before it starts the next one of a plan, so
+    that it knows when they were computed.
+    """
+    traces: list[Trace] = []
+    with BLOCKS.of_thread(lambda step: traces.append(step.trace())):
+        yield traces
+
+
+class TracingExecutable:
+    """A step that is traced while a block asks for it.
+
+    Args:
+      inner: the step.
+      title: what it is called in reports.
+      backend: where it runs.
+      explain: explains its placement.
+
+    Attributes:
+      inner, title, backend, explain: likewise.
+    """
+
+    def __init__(
+        self,
+        inner: Executable,
+        title: str,
+        backend: Backend,
+        explain: Callable[[Deadline], Explanation],
+    ) -> None:
+        self.inner = inner
+        self.title = title
+        self.backend = backend
+        self.explain = explain
+
+    @property
+    def names(self) -> StepNames:
+        """See `Executable.names`."""
+        return self.inner.names
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """See `Executable.plans`."""
+        return self.inner.plans
+
+    def prepare(self, deadline: Deadline) -> None:
+        """See `Executable.prepare`."""
+        self.inner.prepare(deadline)
+
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """See `Executable.single_program`."""
+        return self.inner.single_program(n_feeds)
+
+    def run(
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
+    ) -> list[Array]:
+        """See `Executable.run`."""
+        if not BLOCKS.n_open:
+            return self.inner.run(feeds, deadline, effect=effect, records=records)
+        with self._kept(deadline, records) as noted:
+            return self.inner.run(feeds, deadline, effect=effect, records=noted)
+
+    def compute(
+        self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
+    ) -> list[jax.Array]:
+        """See `Executable.compute`."""
+        if not BLOCKS.n_open:
+            return self.inner.compute(feeds, deadline, records=records)
+        with self._kept(deadline, records) as noted:
+            return self.inner.compute(feeds, deadline, records=noted)
+
+    def start(
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
+    ) -> Future[list[Array]]:
+        """See `Executable.start`."""
+        keepers = BLOCKS.keepers() if BLOCKS.n_open else ()
+        if not keepers:
+            return self.inner.start(feeds, deadline, effect=effect, records=records)
+        noted = [] if records is None else records
+        start = now()
+        started = self.inner.start(feeds, deadline, effect=effect, records=noted)
+        names = self.names
+
+        def keep(done: Future[list[Array]]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                step = TracedStep(noted, names, start, now(), self)
+                for keeper in keepers:
+                    keeper(step)
+
+        started.add_done_callback(keep)
+        return started
+
+    @contextmanager
+    def _kept(
+        self, deadline: Deadline, records: list[TaskRecord] | None
+    ) -> Iterator[list[TaskRecord] | None]:
+        """Yields the records of a step, which is given to the open blocks if it succeeds."""
+        keepers = BLOCKS.keepers()
+        if not keepers:
+            yield records
+            return
+        noted = [] if records is None else records
+        self.prepare(deadline)
+        start = now()
+        yield noted
+        step = TracedStep(noted, self.names, start, now(), self)
+        for keeper in keepers:
+            keeper(step)
 
 
 class RunMetadata:
@@ -66,62 +268,30 @@ class RunMetadata:
         return tuple(self.partition_plans.values())
 
 
-class TracedStep(NamedTuple):
-    """The records of a traced step, which are the arguments of `measured`."""
-
-    records: Sequence[TaskRecord]
-    names: StepNames
-    start: float
-    finish: float
-
-    def trace(self) -> Trace:
-        """Returns the trace of the step."""
-        return measured(*self)
-
-
-def trace_run(
-    executable: Executable, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool = False
-) -> tuple[list[Any], TracedStep]:
-    """Runs a step and traces it.
-
-    Args:
-      executable: the step.
-      feeds, deadline: as for `Executable.run`.
-      as_jax: whether feeds and values are those of `Executable.compute`.
-    """
-    executable.prepare(deadline)
-    start = now()
-    values, records = executable.traced(feeds, deadline, as_jax=as_jax)
-    return values, TracedStep(records, executable.names, start, now())
-
-
 def run_with_metadata(
     executable: Executable,
     feeds: Sequence[Any],
     deadline: Deadline,
     *,
     options: RunOptions | None,
-    metadata: RunMetadata | None,
+    metadata: RunMetadata,
 ) -> list[Any]:
-    """Runs a step; records what its options and the current `trace_steps` context request.
+    """Runs a step, and records what its options request.
 
     Args:
       executable, feeds, deadline: as for `Executable.run`.
       options: those of the call.
       metadata: gets what the options ask for, and nothing else, once the step has succeeded.
     """
-    traces = BLOCKS.current
-    if metadata is None or options is None:
-        options = RunOptions()
-    if traces is None and not options.trace_level:
+    if options is None or not options.trace_level:
         values, traced_step = executable.run(feeds, deadline), None
     else:
-        values, traced_step = trace_run(executable, feeds, deadline)
-        if traces is not None:
-            traces.append(traced_step.trace())
-    if metadata is not None:
-        texts = plans_text(executable) if options.output_partition_graphs else {}
-        metadata.fill(traced_step if options.trace_level else None, texts)
+        executable.prepare(deadline)
+        start, records = now(), list[TaskRecord]()
+        values = executable.run(feeds, deadline, records=records)
+        traced_step = TracedStep(records, executable.names, start, now(), executable)
+    asks_for_plans = options is not None and options.output_partition_graphs
+    metadata.fill(traced_step, plans_text(executable) if asks_for_plans else {})
     return values
 
 
@@ -131,48 +301,3 @@ def plans_text(executable: Executable) -> dict[str, str]:
     for plan in executable.plans:
         by_device.setdefault(str(plan.device.task), []).append(plan.text())
     return {task: "\n\n".join(texts) for task, texts in sorted(by_device.items())}
-
-
-class _Blocks:
-    """The open `trace_steps` contexts of all threads; `n_open` is read without a lock.
-
-    Attributes:
-      n_open: the number of open contexts on all threads.
-    """
-
-    def __init__(self) -> None:
-        self.n_open = 0
-        self._lock = threading.Lock()
-        self._stack: Stack[list[Trace]] = Stack(is_strict=False)
-
-    @property
-    def current(self) -> list[Trace] | None:
-        """The traces of this thread's innermost context; None outside of all."""
-        return self._stack.top
-
-    @contextmanager
-    def block(self) -> Iterator[list[Trace]]:
-        """Opens a context on this thread."""
-        with self._lock:
-            self.n_open += 1
-        try:
-            with self._stack.pushed([]) as traces:
-                yield traces
-        finally:
-            with self._lock:
-                self.n_open -= 1
-
-
-BLOCKS = _Blocks()
-
-
-@contextmanager
-def trace_steps() -> Iterator[list[Trace]]:
-    """A context manager that traces each step that this thread runs, of functions and sessions.
-
-    It yields a list, to which a `jflow.plan.trace.Trace` is appended for each step when it ends. A
-    traced step waits for the results of each program before it starts the next one of a plan, so
-    that it knows when they were computed.
-    """
-    with BLOCKS.block() as traces:
-        yield traces

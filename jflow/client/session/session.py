@@ -21,14 +21,15 @@ from jflow.client.runtime.steps import (
     add_origin,
     explain_step,
     named_strategy,
+    names_text,
     place_step,
     replace_state,
 )
 from jflow.client.runtime.target import checked_config, checked_target, open_backend, reset_target
-from jflow.client.runtime.tracing import BLOCKS, RunMetadata, run_with_metadata
+from jflow.client.runtime.tracing import RunMetadata, run_with_metadata
 from jflow.client.session.fetches import key_of, parse_feed_list, parse_fetches
 from jflow.client.session.settings import SessionSettings
-from jflow.client.session.steps import RunExecutable, SessionSteps, names_text
+from jflow.client.session.steps import RunExecutable, SessionSteps
 from jflow.compiler.graph import Graph, Operation, get_default_graph, stack
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Explanation
@@ -123,7 +124,7 @@ class Session(Carded, Closing):
             self._check_open()
             deadline = self._settings.deadline(options)
             run: RunExecutable | None = None
-            if run_metadata is not None or BLOCKS.n_open:
+            if run_metadata is not None:
                 run = partial(run_with_metadata, options=options, metadata=run_metadata)
             key = key_of(fetches, feed_dict)
             if key is not None:

@@ -10,18 +10,16 @@ from jflow.base.deadline import Deadline
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.moving import MovingExecutable
 from jflow.client.runtime.steps import add_origin, register_step
+from jflow.client.runtime.tracing import TracingExecutable
 from jflow.client.session.fetches import FeedSlot, Fetches, parse_feeds, parse_fetches
 from jflow.client.session.settings import SessionSettings
-from jflow.compiler.graph import Graph, Operation, Tensor
+from jflow.compiler.graph import Graph
 from jflow.compiler.pipeline import StepRequest
 from jflow.errors import OpError
 from jflow.plan.xla import internals
 
 RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
 """Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
-
-
-_N_NAMES = 3
 
 
 class KnownStep(NamedTuple):
@@ -61,7 +59,7 @@ class SessionSteps:
         self._graph = graph
         self._backend = backend
         self._settings = settings
-        self._executables: dict[StepRequest, Executable] = {}
+        self._executables: dict[StepRequest, TracingExecutable] = {}
         # Two tables, because a step has another executable while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, KnownStep], dict[Any, KnownStep]] = ({}, {})
         self._registering = threading.Lock()
@@ -112,12 +110,12 @@ class SessionSteps:
     def n_runs(self) -> dict[StepRequest, int]:
         """Returns how often each step with movable state has run; omits those that have not run."""
         return {
-            request: executable.n_runs
-            for request, executable in self._executables.copy().items()
-            if isinstance(executable, MovingExecutable) and executable.n_runs
+            request: step.n_runs
+            for request, step in [(key, one.inner) for key, one in self._executables.copy().items()]
+            if isinstance(step, MovingExecutable) and step.n_runs
         }
 
-    def _executable(self, request: StepRequest, deadline: Deadline) -> Executable:
+    def _executable(self, request: StepRequest, deadline: Deadline) -> TracingExecutable:
         executable = self._executables.get(request)
         if executable is None:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
@@ -134,10 +132,3 @@ class SessionSteps:
                     self._executables[request] = executable
             deadline.check("compiling the step")
         return executable
-
-
-def names_text(members: Sequence[Tensor | Operation]) -> str:
-    """Returns the first names of tensors and operations, for people."""
-    names = [member.name for member in members]
-    more = f" and {len(names) - _N_NAMES} more" if len(names) > _N_NAMES else ""
-    return ", ".join(names[:_N_NAMES]) + more

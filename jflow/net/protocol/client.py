@@ -208,10 +208,15 @@ class MasterClient:
         feeds: Sequence[Array],
         deadline: Deadline,
         effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """Starts a step; cancelling the future cancels it, and the server enforces the deadline."""
-        request = RUN_STEP.prepared(handle, feeds, effect=effect)
-        return self._start_call(request, Outcome(self._cancel), deadline)
+        if records is None:
+            request = RUN_STEP.prepared(handle, feeds, effect=effect)
+            return self._start_call(request, Outcome(self._cancel), deadline)
+        request = RUN_STEP.prepared(handle, feeds, is_traced=True, effect=effect)
+        read = partial(_read_traced, sent=now(), records=records)
+        return self._start_call(request, Outcome(self._cancel, read), deadline)
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
@@ -437,3 +442,8 @@ class MasterClient:
         self._ticker.remove(self._tick)
         self._pending.finish(end)
         self._channel.end_data()
+
+
+def _read_traced(reply: Reply, sent: float, records: list[TaskRecord]) -> list[Array]:
+    message, tensors = reply
+    return without_records(message.traced, tensors, sent, records)

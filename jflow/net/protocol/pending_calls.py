@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from operator import itemgetter
 from typing import Protocol, TypeGuard
 
 from jflow.base.deadline import Deadline
@@ -33,20 +34,34 @@ def answer_timeout(deadline: Deadline) -> float | None:
 
 
 class Outcome(Future[list[Array]]):
-    """The future of a step's values, for which no thread waits."""
+    """The future of a step's values, for which no thread waits.
 
-    def __init__(self, cancel_call: Callable[[int], None]) -> None:
+    Args:
+      cancel_call: cancels the call of this id.
+      read: takes the values from the reply, for a reply that has more; it may raise OpError.
+    """
+
+    def __init__(
+        self,
+        cancel_call: Callable[[int], None],
+        read: Callable[[Reply], list[Array]] = itemgetter(1),
+    ) -> None:
         super().__init__()
         self._cancel_call = cancel_call
+        self._read = read
         self.key = 0
 
     def put(self, answer: CallAnswer) -> None:
         if not self.set_running_or_notify_cancel():
             return
-        if isinstance(answer, OpError):
-            self.set_exception(answer)
+        try:
+            if isinstance(answer, OpError):
+                raise answer
+            values = self._read(answer)
+        except OpError as error:
+            self.set_exception(error)
         else:
-            self.set_result(answer[1])
+            self.set_result(values)
 
     def stop(self) -> None:  # see `stop_step`
         self._cancel_call(self.key)

@@ -44,7 +44,7 @@ _Name = tuple[int, int]
 _ONE_FIBER: _Name = (0, 0)
 
 
-@forks.guarded("run", "start", "compute", "traced")
+@forks.guarded("run", "start", "compute")
 class LocalExecutable:
     """All plans of a step, run together in the caller's thread.
 
@@ -113,7 +113,12 @@ class LocalExecutable:
         """Does nothing: the step was compiled when it was made."""
 
     def run(
-        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline = FOREVER,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """Runs the step and returns the fetched values.
 
@@ -121,6 +126,7 @@ class LocalExecutable:
           feeds: the fed values.
           deadline: limits the wait for resources; programs are not interrupted.
           effect: the attempt, of a step that is to be applied once.
+          records: if given, the step is traced, and its record is appended once it has succeeded.
 
         Raises:
           DeadlineExceededError: if the deadline passes.
@@ -128,18 +134,19 @@ class LocalExecutable:
           UnimplementedError: if it has an effect, and does more than to write variables.
           OpError: as the instructions do.
         """
-        if self._single is not None:
+        if self._single is not None and records is None:
             return list(map(np.asarray, self.compute(feeds)))
         # What `run` returns has been computed, so the programs that compute it have ended.
         fed = self._own_feeds(feeds) if self._outlives_results else feeds
-        return (
-            self._run(fed, _copy_value, deadline)
-            if effect is None
-            else self._apply_once(effect, fed, deadline)
-        )
+        return self._run(fed, _copy_value, deadline, records, effect)
 
     def start(
-        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+        self,
+        feeds: Sequence[Array],
+        deadline: Deadline = FOREVER,
+        *,
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """Like `run`, on a new thread; cancelling the future cancels the step's waits."""
         outcome = _Outcome()
@@ -147,10 +154,7 @@ class LocalExecutable:
 
         def run() -> None:
             try:
-                if effect is None:
-                    values = self._run(fed, _copy_value, deadline, outcome.woken)
-                else:
-                    values = self._apply_once(effect, fed, deadline, outcome.woken)
+                values = self._run(fed, _copy_value, deadline, records, effect, outcome.woken)
             except BaseException as error:  # of any class: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
@@ -161,10 +165,16 @@ class LocalExecutable:
         threading.Thread(target=run, name="jflow step", daemon=True).start()
         return outcome
 
-    def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
+    def compute(
+        self,
+        feeds: Sequence[Any],
+        deadline: Deadline = FOREVER,
+        *,
+        records: list[TaskRecord] | None = None,
+    ) -> list[jax.Array]:
         """Like `run`, but returns JAX arrays, whose computation may not have ended."""
         single = self._single
-        if single is not None:
+        if single is not None and records is None:
             try:
                 if len(feeds) == self._n_in_order:
                     return single.program(*feeds, *single.constants)
@@ -175,22 +185,12 @@ class LocalExecutable:
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
                 self._n_in_order, self._moves_feeds = -1, True
-        return self._run(self._own_feeds(feeds), StepState.array, deadline)
+        return self._run(self._own_feeds(feeds), StepState.array, deadline, records)
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
         """See `Executable.single_program`."""
         single = self._single
         return None if single is None or n_feeds != self._n_in_order else single.in_order()
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        """Like `run`, or `compute` if `as_jax`; also returns the trace records."""
-        task = str(self._plans[0].plan.device.task) if self._plans else ""
-        recorder = Recorder(task, now)
-        fetch = StepState.array if as_jax else _copy_value
-        values = self._run(self._own_feeds(feeds), fetch, deadline, recorder=recorder)
-        return values, [recorder.record()]
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -204,29 +204,39 @@ class LocalExecutable:
         # The caller may then write to their memory.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
-    def _apply_once(
-        self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
-    ) -> list[Array]:
-        """Runs a step that is applied once, or returns the results of its applied attempt."""
-        if self._refusal is not None:
-            raise self._refusal
-        if self._task is None or not self._writes.n_programs:
-            return self._run(feeds, _copy_value, deadline, woken)
-        return self._task.apply(
-            effect,
-            self._writes,
-            lambda writer: self._run(feeds, _copy_value, deadline, woken, effect=writer),
-            deadline,
-        )
-
     def _run(
         self,
         feeds: Sequence[Any],
         fetch: Callable[[StepState, Slot], Any],
         deadline: Deadline,
+        records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
         woken: Woken | None = None,
-        recorder: Recorder | None = None,
-        effect: StepEffect | None = None,
+    ) -> list[Any]:
+        """Runs the step; one that is applied once returns the results of its applied attempt."""
+        recorder = None if records is None else self._recorder()
+        run = partial(self._run_once, feeds, fetch, deadline, woken, recorder)
+        if effect is not None and self._refusal is not None:
+            raise self._refusal
+        if effect is None or self._task is None or not self._writes.n_programs:
+            values = run(None)
+        else:
+            values = self._task.apply(effect, self._writes, run, deadline)
+        if records is not None and recorder is not None:
+            records.append(recorder.record())
+        return values
+
+    def _recorder(self) -> Recorder:
+        return Recorder(str(self._plans[0].plan.device.task) if self._plans else "", now)
+
+    def _run_once(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[StepState, Slot], Any],
+        deadline: Deadline,
+        woken: Woken | None,
+        recorder: Recorder | None,
+        effect: StepEffect | None,
     ) -> list[Any]:
         task = self._task
         if task is None:
@@ -294,7 +304,8 @@ class LocalExecutable:
                 StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
             ]
         return [
-            TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
+            TracedState(one, containers, recorder, queued_s, watch, writing, effect)
+            for one in self._plans
         ]
 
     def _move_feed(self, value: Any, number: int = 0) -> Any:

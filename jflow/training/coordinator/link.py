@@ -232,7 +232,8 @@ class WorkerLink:
                 raise self._gone()
             concrete = self._reads.get(key)
             if concrete is None:
-                concrete = Concrete(connection, make(), ["number"], DEFAULT_STRATEGY)
+                title = "results of closures"
+                concrete = Concrete(connection, make(), ["number"], DEFAULT_STRATEGY, title)
                 concrete.prepare(FOREVER)
                 self._reads[key] = concrete
             future = concrete.start(concrete.feeds(values), FOREVER)

@@ -72,7 +72,7 @@ def test_a_registered_step_is_compiled_for_the_platforms_that_tasks_tell() -> No
     graph, request = _request(tf.constant(1.0) + 1)
     placer = Placer(soft=False, log=False)
     executable: Any = register_step(graph, request, backend, placer, FOREVER)
-    assert executable == "an executable"
+    assert executable.inner == "an executable"
     (compiled,) = backend.registered
     assert compiled.placement == place_step(graph, request, backend, placer, FOREVER)
     assert compiled.artifacts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -105,6 +106,31 @@ def test_variables_and_their_updates_are_traced(backend: Backend) -> None:
         assert [value for value, _ in got] == [4.0, 8.0, 12.0]
         np.testing.assert_array_equal(session.run(v), [3, 3, 3, 3])
     assert update.op.name in spans_of(got[-1][1].trace, "program")
+
+
+def test_an_update_counts_the_updates_that_it_missed(backend: Backend) -> None:
+    with tf.device(backend.devices[1]):
+        v = tf.Variable(1.0, name="v")
+        other = v.assign_add(1.0)
+        has_read, may_go = (
+            tf.FIFOQueue(4, [tf.float32], [()], shared_name=name) for name in ("read", "go")
+        )
+        slope = v.read_value() * 0.5
+        with tf.control_dependencies([has_read.enqueue(slope)]):
+            go = may_go.dequeue()
+        update = v.assign_sub(slope + go)
+        seen, release = has_read.dequeue(), may_go.enqueue(0.5)
+    with backend.session() as session, ThreadPoolExecutor(1) as threads:
+        session.run(v.initializer)
+        assert traced(session, other.op)[1].trace.updates == (), "it had read nothing before"
+        for n_others in (0, 3):
+            running = threads.submit(traced, session, update.op)
+            session.run(seen)
+            for _ in range(n_others):
+                session.run(other.op)
+            session.run(release)
+            (found,) = running.result()[1].trace.updates
+            assert (found.variable, found.n_missed) == ("v", n_others)
 
 
 def test_a_wait_for_a_queue_is_a_span_until_an_element_comes(backend: Backend) -> None:
@@ -236,6 +262,19 @@ def test_a_block_traces_the_functions_and_sessions_of_its_thread(backend: Backen
         (span,) = [span for span in trace.spans if span.kind == "program"]
         assert span.details["operations"] == "sin, mul"
         checked_events(trace.to_chrome())
+
+
+def test_a_block_traces_what_variables_and_queues_do_at_once(backend: Backend) -> None:
+    with tf.connect(backend.target):
+        v = tf.Variable(1.0, name="eager")
+        queue = tf.FIFOQueue(4, [tf.float32], [()])
+        with tf.trace_steps() as traces:
+            v.assign_add(2.0)
+            queue.enqueue(3.0)
+            assert queue.dequeue() == 3.0
+        assert v.numpy() == 3.0
+    kinds = [{span.kind for span in trace.spans} - {"wait"} for trace in traces]
+    assert kinds == [{"program"}, {"call"}, {"call"}]
 
 
 def test_functions_return_what_they_return_without_a_trace() -> None:

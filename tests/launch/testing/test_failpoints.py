@@ -142,6 +142,18 @@ def test_a_repeat_begins_after_the_connection_was_lost(target: str) -> None:
             assert points.reached("client.before_repeat") == 1
 
 
+@reaches("client.before_repeat")
+def test_a_traced_step_is_repeated_like_another_one(target: str) -> None:
+    counters = Counters(PS, WORKER, WORKER)
+    with FaultProxy(target.partition("://")[2]) as proxy, tf.Session(proxy.target) as session:
+        session.run(tf.global_variables_initializer())
+        cut = CallFunction(lambda _: proxy.cut(), times=1)
+        with failpoints({"worker.after_effect": cut}), tf.trace_steps() as traces:
+            assert session.run(counters.one) == 1.0
+        assert session.run(counters.a) == 1.0
+    assert len(traces) == 1
+
+
 @reaches("worker.before_compile", "master.after_register")
 @pytest.mark.parametrize("name", ["worker.before_compile", "master.after_register"])
 def test_a_step_whose_registering_fails_can_be_registered_again(target: str, name: str) -> None:

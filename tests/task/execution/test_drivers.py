@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jflow.base.cluster import Device, Task
-from jflow.base.deadline import FOREVER
 from jflow.base.drivers.loop import all_of
 from jflow.base.packing import pack
 from jflow.base.values import TensorSpec
@@ -38,7 +37,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.plan.trace.record import Recorder
+from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.state.resources import Containers
 from jflow.state.resources.queue import QueueSpec
 from jflow.task.execution import LocalExecutable, link
@@ -227,9 +226,9 @@ def _blocking(plans: Sequence[Plan], is_traced: bool = False) -> Outcome:
     try:
         for run in range(N_RUNS):
             if is_traced:
-                values, (record,) = step.traced([_feed(run)], FOREVER, as_jax=False)
-                assert record.n_dropped == 0
-                found.append(values)
+                records: list[TaskRecord] = []
+                found.append(step.run([_feed(run)], records=records))
+                assert [record.n_dropped for record in records] == [0]
             else:
                 found.append(step.run([_feed(run)]))
     except OpError as error:
