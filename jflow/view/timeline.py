@@ -12,7 +12,7 @@ from math import floor, log10
 
 from jflow.base.text import bytes_text, natural, seconds_text
 from jflow.plan.trace import Span, Trace, Transfer
-from jflow.plan.trace.spans import CALL, KINDS, OPERATION, PROGRAM, WAIT
+from jflow.plan.trace.spans import CALL, KINDS, OPERATION, PROGRAM, STEP, WAIT
 from jflow.plan.trace.tracks import tracks_of
 from jflow.view.captions import counted
 from jflow.view.drawing.layout import Rect
@@ -51,6 +51,7 @@ _LEGEND = {
     PROGRAM: "program",
     CALL: "function of the host",
     WAIT: "wait",
+    STEP: "step",
 }
 
 
@@ -132,7 +133,9 @@ class _Scale:
 
 
 def _lanes(trace: Trace) -> list[_Lane]:
-    by_device: dict[str, list[Span]] = {device: [] for device in sorted(trace.devices, key=natural)}
+    steps = {span.device for span in trace.spans if span.kind == STEP}
+    devices = sorted(trace.devices, key=lambda device: (device not in steps, natural(device)))
+    by_device: dict[str, list[Span]] = {device: [] for device in devices}
     for span in trace.spans:
         by_device[span.device].append(span)
     pixel = _Scale(trace.seconds).pixel

@@ -416,7 +416,8 @@ class Connection(Carded, Closing):
                 value = primitive.bind(*values, **params)
                 return (value,) if fetch else ()
 
-            concrete = self._accesses[key] = self._concrete(access, avals)
+            title = f"{primitive.name} {params['variable'].name}"
+            concrete = self._accesses[key] = self._concrete(access, avals, title)
             if len(self._accesses) > _MAX_ACCESSES:
                 self._accesses.pop(next(iter(self._accesses)), None)
         values = concrete(args, deadline)
@@ -447,7 +448,9 @@ class Connection(Carded, Closing):
             return ()
 
         args = (initial,) if made_here else ()
-        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
+        concrete = self._concrete(
+            create, tuple(map(shaped_abstractify, args)), f"initialize {ref.name}"
+        )
         concrete(args, deadline)
         (device,) = (
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
@@ -465,7 +468,7 @@ class Connection(Carded, Closing):
         """Returns a unique name that begins with `title`."""
         return f"{title}_{self._suffix}_{next(self._numbers)}"
 
-    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
+    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any], title: str) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
         # What is accessed stays where it is, so there is nothing for a strategy to choose.
         return Concrete(
@@ -473,6 +476,7 @@ class Connection(Carded, Closing):
             hoist_state(tracing.make_jaxpr(fun, shapes)),
             ["value"] * len(shapes),
             DEFAULT_STRATEGY,
+            title,
         )
 
 

@@ -24,6 +24,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
 from jflow.state.moves import StateId
 from jflow.state.saves import SaveReport, StateItems
+from jflow.state.watch import ContainerStatus
 
 R = TypeVar("R")
 
@@ -258,6 +259,9 @@ class Backend(Protocol):
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, the master's own first."""
+
+    def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
+        """Returns the containers of all tasks that are up, with their memory."""
 
     def close(self) -> None:
         """Cancels running steps and releases all resources."""

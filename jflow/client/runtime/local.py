@@ -28,7 +28,9 @@ from jflow.state.core import ClusterState
 from jflow.state.moves import StateId
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers
+from jflow.state.resources.watching import list_containers
 from jflow.state.saves import SaveReport, StateItems
+from jflow.state.watch import ContainerStatus, StatusRequest
 from jflow.task.execution import (
     LinkedPlan,
     LocalExecutable,
@@ -225,6 +227,10 @@ class LocalBackend:
             DeviceInfo(str(device), device.type, 0, memory_limit_bytes=self._memory[device])
             for device in self._devices
         ]
+
+    def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
+        request = StatusRequest(("containers",))
+        return {LOCAL_TASK: list_containers(self._containers, request)[1]}
 
     def close(self) -> None:
         """Frees the state, even if other objects still refer to this backend."""

@@ -30,7 +30,7 @@ from jflow.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo
+from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo, WatchedCluster
 from jflow.net.protocol.call_notices import described
 from jflow.net.wire import connect
 from jflow.plan import Plan, private_container
@@ -39,7 +39,7 @@ from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
-from jflow.state.watch import SessionWait
+from jflow.state.watch import ContainerStatus, SessionWait, StatusRequest
 
 
 class Isolation:
@@ -266,6 +266,15 @@ class RemoteBackend:
             for d in groups
             if d.device.task == own or self._filters.see(d.device)
         ]
+
+    def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
+        client = self.connection(deadline)
+        request, tasks = StatusRequest(("containers",)), _visible_tasks(client.info, self._filters)
+        inspect = WatchedCluster.inspect
+        reports = client.call(inspect, request, sorted(tasks), _LIST_TIMEOUT_S, deadline)
+        return {
+            report.task: report.status.containers for report in reports if report.status is not None
+        }
 
     def close(self) -> None:
         # Without the lock, which a connecting thread holds. That thread sets `_client` and then

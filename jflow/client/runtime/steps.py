@@ -164,8 +164,10 @@ def register_step(
     """
     executable = _registered(graph, request, backend, placer, deadline, registering)
     explain = partial(explain_step, graph, request, backend, placer)
-    title = title or names_text([*request.targets, *request.fetches])
-    return TracingExecutable(executable, title, backend, explain)
+    computed = dict.fromkeys([*request.targets, *(tensor.op for tensor in request.fetches)])
+    title = title or names_text([*computed])
+    signature = ", ".join(str(tensor.aval) for tensor in request.fed)
+    return TracingExecutable(executable, title, backend, explain, signature)
 
 
 def _registered(

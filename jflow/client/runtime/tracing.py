@@ -41,7 +41,7 @@ class TracedStep(NamedTuple):
         return measured(self.records, self.names, self.start, self.finish)
 
 
-Keep = Callable[[TracedStep], None]
+Receive = Callable[[TracedStep], None]
 """Takes a step of a block when it has ended; may be called on any thread."""
 
 
@@ -58,31 +58,31 @@ class _Blocks:
     def __init__(self) -> None:
         self.n_open = 0
         self._lock = threading.Lock()
-        self._of_thread: Stack[Keep] = Stack(is_strict=False)
-        self._of_process: tuple[Keep, ...] = ()
+        self._of_thread: Stack[Receive] = Stack(is_strict=False)
+        self._of_process: tuple[Receive, ...] = ()
 
-    def keepers(self) -> tuple[Keep, ...]:
+    def receivers(self) -> tuple[Receive, ...]:
         """Returns what takes the steps of this thread; empty outside of all blocks."""
         own = self._of_thread.top
         return self._of_process if own is None else (*self._of_process, own)
 
     @contextmanager
-    def of_thread(self, keep: Keep) -> Iterator[None]:
+    def of_thread(self, receive: Receive) -> Iterator[None]:
         """Opens a block of this thread."""
-        with self._opened(), self._of_thread.pushed(keep):
+        with self._opened(), self._of_thread.pushed(receive):
             yield
 
     @contextmanager
-    def of_process(self, keep: Keep) -> Iterator[None]:
+    def of_process(self, receive: Receive) -> Iterator[None]:
         """Opens a block of all threads."""
         with self._opened():
             with self._lock:
-                self._of_process = (*self._of_process, keep)
+                self._of_process = (*self._of_process, receive)
             try:
                 yield
             finally:
                 with self._lock:
-                    self._of_process = tuple(one for one in self._of_process if one is not keep)
+                    self._of_process = tuple(one for one in self._of_process if one is not receive)
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
@@ -119,9 +119,10 @@ class TracingExecutable:
       title: what it is called in reports.
       backend: where it runs.
       explain: explains its placement.
+      signature: the types of what it is fed, as text.
 
     Attributes:
-      inner, title, backend, explain: likewise.
+      inner, title, backend, explain, signature: likewise.
     """
 
     def __init__(
@@ -130,11 +131,13 @@ class TracingExecutable:
         title: str,
         backend: Backend,
         explain: Callable[[Deadline], Explanation],
+        signature: str,
     ) -> None:
         self.inner = inner
         self.title = title
         self.backend = backend
         self.explain = explain
+        self.signature = signature
 
     @property
     def names(self) -> StepNames:
@@ -165,7 +168,7 @@ class TracingExecutable:
         """See `Executable.run`."""
         if not BLOCKS.n_open:
             return self.inner.run(feeds, deadline, effect=effect, records=records)
-        with self._kept(deadline, records) as noted:
+        with self._recorded(deadline, records) as noted:
             return self.inner.run(feeds, deadline, effect=effect, records=noted)
 
     def compute(
@@ -174,7 +177,7 @@ class TracingExecutable:
         """See `Executable.compute`."""
         if not BLOCKS.n_open:
             return self.inner.compute(feeds, deadline, records=records)
-        with self._kept(deadline, records) as noted:
+        with self._recorded(deadline, records) as noted:
             return self.inner.compute(feeds, deadline, records=noted)
 
     def start(
@@ -186,8 +189,8 @@ class TracingExecutable:
         records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
         """See `Executable.start`."""
-        keepers = BLOCKS.keepers() if BLOCKS.n_open else ()
-        if not keepers:
+        receivers = BLOCKS.receivers() if BLOCKS.n_open else ()
+        if not receivers:
             return self.inner.start(feeds, deadline, effect=effect, records=records)
         noted = [] if records is None else records
         start = now()
@@ -197,19 +200,19 @@ class TracingExecutable:
         def keep(done: Future[list[Array]]) -> None:
             if not done.cancelled() and done.exception() is None:
                 step = TracedStep(noted, names, start, now(), self)
-                for keeper in keepers:
-                    keeper(step)
+                for receive in receivers:
+                    receive(step)
 
         started.add_done_callback(keep)
         return started
 
     @contextmanager
-    def _kept(
+    def _recorded(
         self, deadline: Deadline, records: list[TaskRecord] | None
     ) -> Iterator[list[TaskRecord] | None]:
         """Yields the records of a step, which is given to the open blocks if it succeeds."""
-        keepers = BLOCKS.keepers()
-        if not keepers:
+        receivers = BLOCKS.receivers()
+        if not receivers:
             yield records
             return
         noted = [] if records is None else records
@@ -217,8 +220,8 @@ class TracingExecutable:
         start = now()
         yield noted
         step = TracedStep(noted, self.names, start, now(), self)
-        for keeper in keepers:
-            keeper(step)
+        for receive in receivers:
+            receive(step)
 
 
 class RunMetadata:

@@ -69,6 +69,7 @@ def names_of(cut: Partition, plans: Sequence[Plan], ops: Iterable[Operation]) ->
         for one in plan.instructions
         if isinstance(one, Send)
     }
+    called |= {edge.name.rpartition(":")[0] for edge in edges.values()}
     lines = {op.name: op.origin for op in ops if op.name in called}
     variables = {str(plan.device): tuple(v.key.name for v in plan.variables) for plan in plans}
     return StepNames(labels, edges, lines, variables)

@@ -48,7 +48,7 @@ class StepNames:
     Attributes:
       labels: for each device those of its instructions, in the order of its plan.
       edges: by number.
-      lines: the user's lines that made the operations which instructions are called by.
+      lines: the user's lines that made the operations which instructions and edges are called by.
       variables: for each device the names of the variables of its plan.
     """
 
@@ -56,6 +56,10 @@ class StepNames:
     edges: Mapping[int, EdgeNames]
     lines: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def line(self, name: str) -> str:
+        """Returns the user's line that made an operation or tensor; "" if it is not known."""
+        return self.lines.get(name, "") or self.lines.get(name.rpartition(":")[0], "")
 
     def op_text(self, op: str) -> str:
         """Formats an operation with the user's line that made it, for messages."""
@@ -93,6 +97,8 @@ def _spans(record: TaskRecord, names: StepNames, zero: float) -> Iterable[Span]:
         label = _label(names, device, int(row[1]))
         start, dispatched, finish = (max(time - zero, 0.0) for time in row[3:])
         details: dict[str, Detail] = {}
+        if line := names.line(label.name):
+            details["made at"] = line
         if label.target:
             details["runs" if kind == PROGRAM else "calls"] = label.target
         if kind == PROGRAM:

@@ -9,9 +9,10 @@ from jflow.errors import InvalidArgumentError
 
 Detail = str | int | float
 
-OPERATION, PROGRAM, CALL, WAIT = KINDS = ("operation", "program", "call", "wait")
+OPERATION, PROGRAM, CALL, WAIT, STEP = KINDS = ("operation", "program", "call", "wait", "step")
 """What a span is: an operation of a simulated step; in a real step a program, a call of a function
-of the host, or a wait for a value, a resource or the client."""
+of the host, or a wait for a value, a resource or the client; or a whole step, as its caller saw
+it."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def test_the_largest_record_fits_its_limits() -> None:
         ({"spans": b"1234"}, "rows of 6 numbers as spans"),
         ({"sent": np.array([1.0, np.nan]).tobytes()}, "finite numbers as sent"),
         ({"spans": np.array([1.0, 0, 0, 0, 0, 0]).tobytes()}, "positions below 1"),
-        ({"spans": np.array([0.0, 0, 4, 0, 0, 0]).tobytes()}, "positions below 4"),
+        ({"spans": np.array([0.0, 0, 5, 0, 0, 0]).tobytes()}, "positions below 5"),
     ],
 )
 def test_malformed_rows_are_refused(change: dict[str, bytes], message: str) -> None:

@@ -405,3 +405,29 @@ def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
         for lost in [pool.submit(engine.lost, 0, error) for _ in range(2)]:
             lost.result()
     assert coordinator.metrics().worker_failures == 1
+
+
+# Reports ------------------------------------------------------------------------------------------
+
+
+def test_a_performance_report_has_the_closures_with_their_workers_and_what_they_missed(
+    coordinator: ClusterCoordinator,
+) -> None:
+    with coordinator.strategy.scope():
+        weight = tf.Variable(1.0, name="weight")
+
+    @tf.function
+    def train(x: Any) -> None:
+        weight.assign_sub(jax.grad(lambda w: x * w**2)(weight.value()))
+
+    with tf.performance_report() as report:
+        for _ in range(20):
+            coordinator.schedule(train, args=(0.01,))
+        coordinator.join()
+    runs = {one.title: one.n_runs for one in report.measurements.steps}
+    batches = {title: title.removesuffix(" calls of train") for title in runs if "train" in title}
+    counts = [runs[title] * int(n if n.isdecimal() else 1) for title, n in batches.items()]
+    assert sum(counts) == 20
+    (update,) = [one for one in report.measurements.updates if one.variable == "weight"]
+    assert update.n >= 1
+    assert update.most_missed <= 20
