@@ -116,7 +116,7 @@ def test_a_report_has_all_sections_and_says_what_it_does_not_know() -> None:
 def test_a_step_that_takes_little_of_the_time_is_not_drawn_alone() -> None:
     page = Page(report_page(MEASURED, "a report"))
     assert page.texts.count("evaluate") == 2, "in the table, and 0.5 of 7.5 s are enough"
-    quick = Measurements(10.0, [run(1.0, 6.0), run(9.0, 0.15, title="evaluate")], n_steps=2)
+    quick = Measurements(10.0, [run(1.0, 6.0), run(9.0, 0.25, title="evaluate")], n_steps=2)
     page = Page(report_page(quick, "a report"))
     assert page.texts.count("evaluate") == 1
 

@@ -7,6 +7,9 @@ the device. What they are called the client knows (`jflow.plan.trace.measured`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
+from math import isfinite
+from struct import pack
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -61,19 +64,28 @@ class TaskRecord(Record, frozen=True):
     limits: ClassVar[Limits] = Limits(n_bytes=4 << 20, n_text=1 << 20)
 
     def __post_init__(self) -> None:
+        # A step on several tasks makes each record several times, so a check has to be quick.
         for name, n_columns in _COLUMNS.items():
-            if len(getattr(self, name)) % (8 * n_columns):
+            packed = getattr(self, name)
+            if not packed:
+                continue
+            if len(packed) % (8 * n_columns):
                 raise InvalidArgumentError(f"expected rows of {n_columns} numbers as {name}")
-            if not np.isfinite(self.rows(name)).all():
+            rows = self.rows(name)
+            least, most = rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
+            if not all(map(isfinite, least + most)):  # a NaN is both
                 raise InvalidArgumentError(f"expected finite numbers as {name}")
-        n_devices = len(self.devices)
-        for numbers, limit in (
-            (self.rows("spans")[:, 0], n_devices),
-            (self.rows("spans")[:, 2], len(KINDS)),
-            (self.rows("accesses")[:, 0], n_devices),
-        ):
-            if not ((numbers >= 0) & (numbers < limit)).all():
-                raise InvalidArgumentError(f"expected positions below {limit}, got {numbers}")
+            for column, limit in self._positions(name):
+                if least[column] < 0 or most[column] >= limit:
+                    raise InvalidArgumentError(
+                        f"expected positions below {limit}, got {rows[:, column]}"
+                    )
+
+    def _positions(self, name: str) -> Sequence[tuple[int, int]]:
+        """The columns of a table that have positions in lists, and the lengths of these."""
+        if name == "spans":
+            return (0, len(self.devices)), (2, len(KINDS))
+        return ((0, len(self.devices)),) if name == "accesses" else ()
 
     def rows(self, name: str) -> Rows:
         """Returns `spans`, `sent`, `received` or `accesses` as an array."""
@@ -87,7 +99,7 @@ class TaskRecord(Record, frozen=True):
           error: by how much that may be wrong, in seconds.
         """
         if not offset:
-            return replace(self, error=self.error + error)
+            return replace(self, error=self.error + error) if error else self
         moved = {
             "spans": _SPAN_TIMES,
             "sent": slice(1, 2),
@@ -151,8 +163,14 @@ class Recorder:
             ended=end_time,
             error=0.0,
             n_dropped=sum(max(len(rows) - MAX_ROWS, 0) for rows in tables.values()),
-            **{name: np.array(rows[:MAX_ROWS], "<f8").tobytes() for name, rows in tables.items()},
+            **{name: _packed(rows[:MAX_ROWS]) for name, rows in tables.items()},
         )
+
+
+def _packed(rows: Sequence[Sequence[float]]) -> bytes:
+    # For a few numbers this takes a third of the time of making an array of them.
+    numbers = [*chain.from_iterable(rows)]
+    return pack(f"<{len(numbers)}d", *numbers)
 
 
 class PlanRecorder:
