@@ -185,6 +185,7 @@ PUBLIC = [
     "substr",
     "summary",
     "timeline",
+    "performance_report",
     "trace_steps",
     "train",
     "trainable_variables",

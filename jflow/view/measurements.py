@@ -182,7 +182,7 @@ class Measurements:
         return self._spans(PROGRAM, CALL)
 
     @cached_property
-    def waits(self) -> Sequence[SpanFigures]:
+    def waiting(self) -> Sequence[SpanFigures]:
         """What was waited for by name and device, the longest total first."""
         return self._spans(WAIT)
 

@@ -52,7 +52,7 @@ _PAGE = """<!doctype html>
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """A column of a table; one of numbers is aligned to the right."""
 
     head: str
@@ -60,7 +60,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class _Cell:
     """A cell with a bar behind its text, whose length is a part from 0 to 1 of its width."""
 
     text: str
@@ -84,7 +84,7 @@ def summary(measured: Measurements) -> list[tuple[str, str]]:
     ]
     if busiest is not None:
         facts.append(("busiest", f"{busiest[0]}, {_with_part(busiest[1], measured.seconds)}"))
-    facts.append(("waited", seconds_text(sum(one.total for one in measured.waits))))
+    facts.append(("waited", seconds_text(sum(one.total for one in measured.waiting))))
     if measured.updates:
         worst = measured.updates[0]
         missed = f"{worst.mean_missed:.3g} on average, {worst.most_missed:,} at most"
@@ -139,7 +139,7 @@ def _steps(measured: Measurements) -> str:
     return _paragraph(text) + _table(columns, rows) + _without_prediction(measured)
 
 
-def _step_row(one: StepFigures, whole: float) -> Sequence[str | Cell]:
+def _step_row(one: StepFigures, whole: float) -> Sequence[str | _Cell]:
     return (
         one.title,
         f"{one.n_runs:,}",
@@ -221,7 +221,7 @@ def _transfers(measured: Measurements) -> str:
             one.source,
             one.target,
             f"{one.n:,}",
-            Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
+            _Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
             seconds_text(one.total),
             seconds_text(one.longest),
         )
@@ -230,13 +230,13 @@ def _transfers(measured: Measurements) -> str:
     return _table(columns, rows)
 
 
-def _waits(measured: Measurements) -> str:
+def _waiting(measured: Measurements) -> str:
     text = (
         "A device waits for a value of another device, which is called by its tensor, or in an "
         "operation on a queue or a variable."
     )
     columns = _columns("waits for", "device", "made at", "*waits", "*total", "*median", "*longest")
-    whole = sum(one.total for one in measured.waits)
+    whole = sum(one.total for one in measured.waiting)
     rows = [
         (
             one.name,
@@ -247,7 +247,7 @@ def _waits(measured: Measurements) -> str:
             seconds_text(one.median),
             seconds_text(one.longest),
         )
-        for one in measured.waits
+        for one in measured.waiting
     ]
     return _paragraph(text) + _table(columns, rows) if rows else ""
 
@@ -281,7 +281,7 @@ def _memory(measured: Measurements) -> str:
             one.container or "the default container",
             f"{one.n_variables:,}",
             f"{one.n_resources:,}",
-            Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
+            _Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
         )
         for one in measured.memory
     ]
@@ -306,7 +306,7 @@ _SECTIONS: Sequence[tuple[str, str, Callable[[Measurements], str]]] = (
     ("runs", "Single runs", _runs),
     ("operations", "Time by operation", _operations),
     ("transfers", "Bytes by edge", _transfers),
-    ("waits", "Waits", _waits),
+    ("waits", "Waits", _waiting),
     ("updates", "Updates missed", _updates),
     ("memory", "Memory by container", _memory),
     ("placements", "Placements", _placements),
@@ -321,13 +321,13 @@ def _main_steps(measured: Measurements) -> Sequence[StepFigures]:
 # Parts ------------------------------------------------------------------------------------------
 
 
-def _columns(*heads: str) -> Sequence[Column]:
+def _columns(*heads: str) -> Sequence[_Column]:
     """Returns columns; the heads of those of numbers begin with an asterisk."""
-    return [Column(head.removeprefix("*"), head.startswith("*")) for head in heads]
+    return [_Column(head.removeprefix("*"), head.startswith("*")) for head in heads]
 
 
-def _bar(seconds: float, whole: float) -> Cell:
-    return Cell(seconds_text(seconds), seconds / whole if whole else 0.0)
+def _bar(seconds: float, whole: float) -> _Cell:
+    return _Cell(seconds_text(seconds), seconds / whole if whole else 0.0)
 
 
 def _paragraph(text: str) -> str:
@@ -339,7 +339,7 @@ def _scrolled(picture: str) -> str:
     return f'<div class="scroll" tabindex="0" role="group" aria-label="picture">{picture}</div>'
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Iterable[str | Cell]]) -> str:
+def _table(columns: Sequence[_Column], rows: Sequence[Iterable[str | _Cell]]) -> str:
     if not rows:
         return ""
     head = "".join(
@@ -351,8 +351,8 @@ def _table(columns: Sequence[Column], rows: Sequence[Iterable[str | Cell]]) -> s
     return f'<div class="scroll" tabindex="0" role="group" aria-label="table">{table}</div>{more}'
 
 
-def _cell(column: Column, cell: str | Cell) -> str:
-    if isinstance(cell, Cell):
+def _cell(column: _Column, cell: str | _Cell) -> str:
+    if isinstance(cell, _Cell):
         part = f"{min(max(cell.part, 0.0), 1.0):.1%}"
         return f'<td class="number bar" style="--part:{part}">{shown(cell.text)}</td>'
     return f"<td{_class(column.is_number)}>{shown(cell)}</td>"

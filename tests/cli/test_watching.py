@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +332,81 @@ def test_columns_of_numbers_are_aligned_to_the_right() -> None:
     rows = [("10.0.0.1:2", "9 s"), ("10.0.0.12:2", "10 s")]
     lines = ["ADDRESS       AGE", "10.0.0.1:2    9 s", "10.0.0.12:2  10 s"]
     assert table(["ADDRESS", "AGE"], rows).splitlines() == lines
+
+
+# timeline -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def steps_of(target: str) -> Iterator[None]:
+    """Runs steps of two tasks one after the other, until the block ends."""
+    with tf.Graph().as_default() as graph:
+        with tf.device("/job:ps/task:0"):
+            count = tf.Variable(0.0, name="count")
+            more = count.assign_add(1.0)
+        with tf.device("/job:worker/task:0"):
+            doubled = more * 2.0
+    end, seen = threading.Event(), []
+
+    def run() -> None:
+        with tf.Session(target, graph) as session:
+            session.run(count.initializer)
+            while not end.is_set():
+                seen.append(session.run(doubled))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: seen, "the first step")
+        yield
+    finally:
+        end.set()
+        thread.join()
+    assert seen == [2.0 * (i + 1) for i in range(len(seen))], "what is traced is run once"
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_timeline_has_the_next_steps_of_other_programs(
+    cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: int
+) -> None:
+    file = tmp_path / "t.json"
+    with steps_of(cluster[1]):
+        text = shown(capsys, "timeline", cluster[asked], "--steps", "3", "-o", str(file))
+        shown(capsys, "timeline", cluster[0], "--steps", "1", "-o", str(tmp_path / "t.svg"))
+    assert f"3 steps in {file}" in text
+    lines = [line.split() for line in text.splitlines()]
+    (written,) = [line for line in lines if line[:2] == ["program", "AssignAdd"]]
+    assert written[2:4] == ["/job:ps/task:0/device:CPU:0", "3"]
+    events = json.loads(file.read_text())["traceEvents"]
+    programs = [event["name"] for event in events if event.get("cat") == "program"]
+    assert sorted({*programs}) == ["AssignAdd", "mul"]
+    assert (tmp_path / "t.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--steps", "0"), "--steps must be at least 1, got 0"),
+        (("--steps", "101"), "--steps must be at most 100, got 101"),
+        (("--wait", "0"), "--wait must be more than 0, got 0"),
+        (("-o", "t.png"), "--output must end with .json or .svg, got 't.png'"),
+        (("-o", "nowhere/t.json"), "there is no directory nowhere"),
+    ],
+)
+def test_a_timeline_refuses_what_it_cannot_do(
+    cluster: list[str],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    assert main(["timeline", cluster[0], *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_timeline_without_steps_says_so(
+    cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.json"
+    assert main(["timeline", cluster[0], "--wait", "0.3", "-o", str(file)]) == 1
+    assert "no step ended in 0.3 s" in capsys.readouterr().err
+    assert not file.exists()

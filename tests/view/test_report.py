@@ -70,7 +70,7 @@ def test_operations_waits_and_edges_are_summed_by_name_and_device() -> None:
     dot, read = MEASURED.operations
     assert (dot.name, dot.line, dot.n, dot.total, dot.longest) == ("dot", "m.py:3", 4, 3.75, 2.0)
     assert (read.name, read.n) == ("read", 4)
-    (wait,) = MEASURED.waits
+    (wait,) = MEASURED.waiting
     assert (wait.name, wait.device, wait.n) == ("gradient:0", PS, 4)
     assert wait.total == pytest.approx(7.1)
     (edge,) = MEASURED.edges

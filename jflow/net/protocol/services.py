@@ -221,6 +221,17 @@ class MasterSession(Protocol):
           None if it cannot be begun so; nothing was done then.
         """
 
+    @remote(doing="waiting for steps to trace")
+    async def sample_steps(self, n_steps: int, seconds: float, deadline: Deadline) -> Array:
+        """Traces the next steps of all clients of this master for an observer.
+
+        It returns when `n_steps` have ended, or after as long as `seconds` those that there are: a
+        packed `StepSamples` as u8[n].
+
+        Raises:
+          InvalidArgumentError: if it is asked for too many steps, or for none.
+        """
+
     @remote()
     async def find_waits(self) -> SessionWaits:
         """Reports what the calls of this session wait for, from tasks that reply within 1 s."""

@@ -28,7 +28,7 @@ _SPAN_TIMES = slice(3, 6)
 _COLUMNS = {"spans": 6, "sent": 2, "received": 5, "accesses": 5}
 
 
-class TaskRecord(Record, frozen=True):
+class TaskRecord(Record, frozen=True, omit_defaults=True):
     """Times that one task recorded of a traced step, in seconds by one clock.
 
     Attributes:

@@ -18,6 +18,7 @@ from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerSe
 from jflow.state.fencing import Claim, Fences
 from jflow.state.moves import Gate
 from jflow.state.watch import SessionStatus, StatusRequest
+from jflow.task.master.sampling import StepSampler
 from jflow.task.master.session import ClientSession
 from jflow.task.master.view import ServerView
 
@@ -55,11 +56,12 @@ class Master:
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _SessionEntry] = {}
         self._with_steps: set[ClientSession] = set()
+        self._sampler = StepSampler()
         self._servers.fences.add_user(self._used_claims)
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
-        session = ClientSession(self._servers, self._reset, self._begin, self._close)
+        session = ClientSession(self._servers, self._sampler, self._reset, self._begin, self._close)
         self._sessions[session] = _SessionEntry(next(self._numbers), now())
         return session
 

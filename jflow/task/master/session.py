@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
@@ -42,6 +44,7 @@ from jflow.state.watch import SessionStatus, SessionWait, SessionWaits, WaitStat
 from jflow.task.master.inline import begin_inline
 from jflow.task.master.pending import find_waits
 from jflow.task.master.registering import Registrar
+from jflow.task.master.sampling import StepSampler
 from jflow.task.master.step_runner import (
     RegisteredStep,
     StepRunner,
@@ -61,6 +64,7 @@ class ClientSession:
 
     Args:
       servers: the master's view of the cluster.
+      sampler: traces steps for observers.
       reset: frees containers on all tasks on behalf of this session.
       began: called when it has registered its first step.
       closed: called when the session closes.
@@ -72,6 +76,7 @@ class ClientSession:
     def __init__(
         self,
         servers: ServerView,
+        sampler: StepSampler,
         reset: Callable[
             [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
         ],
@@ -79,6 +84,7 @@ class ClientSession:
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._servers = servers
+        self._sampler = sampler
         self._own_task = servers.info().task
         self._reset = reset
         self._on_begin = began
@@ -201,14 +207,23 @@ class ClientSession:
         self._check_open()
         step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
-        started = Started(self._run_admitted(step, feeds, client, records, effect), within)
-        return started.result if started.is_done else await started.rest()
+        is_sampled, noted = self._sampler.is_open, records
+        if is_sampled and noted is None:
+            noted = []
+        started = Started(self._run_admitted(step, feeds, client, noted, effect), within)
+        values = started.result if started.is_done else await started.rest()
+        if is_sampled and noted is not None:
+            plans = (plan for entry in step.entries.values() for plan in entry.plans)
+            self._sampler.add(plans, noted)
+        return values
 
     def begin_step(
         self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin_step`."""
         self._check_open()
+        if self._sampler.is_open:
+            return None
         step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
         started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
@@ -251,6 +266,13 @@ class ClientSession:
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
+
+    async def sample_steps(self, n_steps: int, seconds: float, deadline: Deadline) -> Array:
+        """See `MasterSession.sample_steps`."""
+        self.watch.is_used = True
+        samples = await self._sampler.sample(n_steps, seconds)
+        packed: Array = np.frombuffer(samples.to_bytes(), np.uint8)
+        return packed
 
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""

@@ -20,6 +20,7 @@ from jflow.errors import (
 from jflow.net.protocol import Registered
 from jflow.net.protocol.credits import UNKNOWN_BYTES
 from jflow.plan import Plan, Program, Run
+from jflow.plan.trace.samples import MAX_STEPS, StepSamples
 from tests.task.master.servers import (
     OTHER,
     OWN,
@@ -506,5 +507,48 @@ def test_a_reset_that_cannot_reach_a_task_frees_the_others_and_says_so():
         assert str(caught.value) == caught.value.message
         for task in (OWN, OTHER):
             assert servers.workers[task].calls == [("reset", ["box"])]
+
+    check(use)
+
+
+# Samples for observers ----------------------------------------------------------------------------
+
+
+def test_an_observer_has_the_next_steps_that_succeed_and_each_other_step_is_untraced():
+    async def use(servers):
+        session, observer = servers.master.open_session(), servers.master.open_session()
+        handle = (await session.register([plan(PS)], 0, {}, 5.0)).handle
+        asked = asyncio.ensure_future(observer.sample_steps(2, 60.0, FOREVER))
+        more = asyncio.ensure_future(observer.sample_steps(1, 60.0, FOREVER))
+        await asyncio.sleep(0)
+        servers.script("run", fails(InternalError("it failed")), PS)
+        with pytest.raises(InternalError):
+            await session.run_step(handle, FOREVER, [])
+        servers.script("run", answers(), PS)
+        for _ in range(2):
+            assert await session.run_step(handle, FOREVER, []) == []
+        found = [StepSamples.from_bytes(packed.tobytes()) for packed in (await asked, await more)]
+        assert [len(one.steps) for one in found] == [2, 1]
+        assert not session._sampler.is_open
+        assert observer.only_watches
+
+    check(use)
+
+
+def test_an_observer_waits_no_longer_than_it_says_and_may_leave():
+    async def use(servers):
+        session = servers.master.open_session()
+        packed = await session.sample_steps(1, 0.01, FOREVER)
+        assert StepSamples.from_bytes(packed.tobytes()).steps == ()
+        asked = asyncio.ensure_future(session.sample_steps(1, 60.0, FOREVER))
+        await asyncio.sleep(0)
+        assert session._sampler.is_open
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not session._sampler.is_open
+        for n_steps in (0, MAX_STEPS + 1):
+            with pytest.raises(InvalidArgumentError, match="expected from 1 to 100 steps"):
+                await session.sample_steps(n_steps, 1.0, FOREVER)
 
     check(use)
