@@ -404,6 +404,15 @@ CLUSTERS = Group(
     ),
 )
 
+SEEING = Group(
+    (Case("reports"),),
+    (
+        Row("5 ms step in this process, in a report", "5 ms step in this process, alone", 1.1),
+        Row("5 ms step of one task, in a report", "5 ms step of one task, alone", 1.1),
+        Row("5 ms step of two tasks, in a report", "5 ms step of two tasks, alone", 1.1),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -432,5 +441,6 @@ GROUPS = {
     "clusters": CLUSTERS,
     "effects": EFFECTS,
     "bounds": BOUNDS,
+    "seeing": SEEING,
     "gpu": GPU,
 }

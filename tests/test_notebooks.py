@@ -17,9 +17,17 @@ def run(
     *names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[nbformat.NotebookNode]:
     """Runs notebooks at the same time, as a new user has them; a cell that fails raises."""
+    notebooks = [nbformat.read(NOTEBOOKS / name, as_version=4) for name in names]
+    run_each(notebooks, tmp_path, monkeypatch)
+    return notebooks
+
+
+def run_each(
+    notebooks: list[nbformat.NotebookNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs notebooks at the same time, each in a kernel of its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebooks = [nbformat.read(NOTEBOOKS / name, as_version=4) for name in names]
     clients = [
         NotebookClient(each, timeout=None, kernel_name="python3", coalesce_streams=True)
         for each in notebooks
@@ -29,7 +37,6 @@ def run(
         await asyncio.gather(*(client.async_execute(cwd=str(tmp_path)) for client in clients))
 
     asyncio.run(execute())
-    return notebooks
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:
@@ -115,3 +122,39 @@ def test_placements_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "Classifier/Dense_0" in html[2]
     assert "update_Dense_0" in html[2]
     assert 'class="op span wait"' in html[3]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_report_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (notebook,) = run("a_report_read.ipynb", tmp_path=tmp_path, monkeypatch=monkeypatch)
+    report, edges, waiting, figures, missed = outputs(notebook)
+    assert "of 20 steps" in report
+    assert [line.split(",")[0].strip() for line in edges.splitlines()[:2]] == ["5.12 MB a step"] * 2
+    assert "on /job:ps/task:0/device:CPU:0 for" in waiting.splitlines()[0]
+    slow, quick = figures.splitlines()
+    assert slow.endswith("10.24 MB a step")
+    assert quick.endswith("0.13 MB a step")
+    assert [line.split()[1] for line in missed.splitlines()] == ["40", "40"]
+    for name in ("slow", "quick"):
+        assert "made at" in (tmp_path / f"{name}.html").read_text()
+
+
+@pytest.mark.filterwarnings("default")
+def test_state_outlives_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = nbformat.read(NOTEBOOKS / "state_that_outlives_the_kernel.ipynb", as_version=4)
+    starts = [cell.source.split("\n")[0] for cell in whole.cells]
+    restart = starts.index("## Restart the kernel")
+    halves = [
+        nbformat.v4.new_notebook(cells=cells, metadata=whole.metadata)
+        for cells in (whole.cells[:restart], whole.cells[restart:])
+    ]
+    for half in halves:
+        run_each([half], tmp_path, monkeypatch)
+    (_, before), (_, found, after, stopped) = map(outputs, halves)
+    assert before.startswith("20 steps")
+    assert found.split(", loss")[0].split(", slope")[0] == "20 steps"
+    assert before.split("slope ")[1][:4] == found.split("slope ")[1][:4]
+    assert found.endswith("100 points are left\n")
+    assert after.startswith("30 steps")
+    assert after.endswith("0 points are left\n")
+    assert "/job:ps/task:0 stops" in stopped

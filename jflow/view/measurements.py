@@ -167,6 +167,11 @@ class Measurements:
         return runs[(len(runs) - 1) // 2], runs[-1]
 
     @cached_property
+    def seconds_in_steps(self) -> float:
+        """How long at least one traced step ran."""
+        return _covered((run.start, run.start + run.seconds) for run in self.runs)
+
+    @cached_property
     def busy(self) -> Mapping[str, float]:
         """By device the seconds in which it ran a program or its host a function."""
         intervals: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)

@@ -78,7 +78,7 @@ def summary(measured: Measurements) -> list[tuple[str, str]]:
     facts = [
         ("took", seconds_text(measured.seconds)),
         ("ran", n_steps),
-        ("in steps", _with_part(sum(run.seconds for run in measured.runs), measured.seconds)),
+        ("in steps", _with_part(measured.seconds_in_steps, measured.seconds)),
         ("devices", f"{len(measured.busy):,}"),
         ("transferred", f"{bytes_text(n_bytes)} between devices"),
     ]

@@ -141,10 +141,10 @@ def _lanes(trace: Trace) -> list[_Lane]:
     pixel = _Scale(trace.seconds).pixel
     lanes: list[_Lane] = []
     top = _MARGIN
-    for i, (device, spans) in enumerate([*by_device.items()][:_MAX_DEVICES]):
+    for i, (device, spans) in enumerate([*by_device.items()][:_MAX_DEVICES], -len(steps)):
         bars = _bars(spans, pixel)
         rows = tracks_of([(bar.start, bar.finish) for bar in bars])
-        lanes.append(_Lane(device, device_colour(i), top, bars, rows))
+        lanes.append(_Lane(device, MUTED if device in steps else device_colour(i), top, bars, rows))
         top = lanes[-1].bottom + _GAP
     return lanes
 

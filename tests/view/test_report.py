@@ -77,6 +77,11 @@ def test_operations_waits_and_edges_are_summed_by_name_and_device() -> None:
     assert (edge.source, edge.target, edge.n, edge.n_bytes) == (PS, WORKER, 4, 4096)
 
 
+def test_the_time_in_steps_counts_those_that_overlap_once() -> None:
+    assert MEASURED.seconds_in_steps == pytest.approx(5.0 + 1.0 + 0.5)
+    assert Page(report_page(MEASURED, "a report")).fact("in steps") == "6.5 s (65% of the time)"
+
+
 def test_updates_are_counted_with_what_they_missed() -> None:
     (update,) = MEASURED.updates
     assert (update.variable, update.n, update.mean_missed, update.most_missed) == ("w", 4, 0.75, 3)

@@ -116,12 +116,15 @@ def _begin_step(
     session: MasterSession, call: TemplateMessage, __: ClientFunctions
 ) -> TemplateReply | Rest | None:
     body, varying = call.template.envelope.run_step, call.varying
-    if body.calls_back or body.is_traced:
+    if body.calls_back:
         return None
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
-    run = session.begin_step(body.handle, deadline, call.tensors, effect)
-    return None if run is None else _fetch_reply(run)
+    begun, records = now(), list[TaskRecord]() if body.is_traced else None
+    run = session.begin_step(body.handle, deadline, call.tensors, effect, records)
+    if run is None or records is None:
+        return None if run is None else _fetch_reply(run)
+    return partial(_late_traced_reply, run, records, begun)
 
 
 def _fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
@@ -210,22 +213,31 @@ def _begin_plans(
     worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
 ) -> TemplateReply | Rest | None:
     body = call.template.envelope.run_plans
-    if body.is_traced:
-        return None
     if worker.needs_task(body.handle) and asyncio.current_task() is None:
         return None
     numbers, staging = call.varying.numbers, None
     if body.HasField("effect"):
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
-    elif (running := worker.begin_plans(numbers[0], body.handle, call.tensors)) is not None:
+    elif (
+        not body.is_traced
+        and (running := worker.begin_plans(numbers[0], body.handle, call.tensors)) is not None
+    ):
         return _fetch_reply(running)  # nothing is piggybacked: it sends nothing
     piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
+    begun, records = now(), list[TaskRecord]() if body.is_traced else None
     run = Started(
         worker.run_plans(
-            numbers[0], body.handle, call.tensors, staging=staging, piggybacked=piggybacked
+            numbers[0],
+            body.handle,
+            call.tensors,
+            records=records,
+            staging=staging,
+            piggybacked=piggybacked,
         )
     )
+    if records is not None:
+        return partial(_late_traced_reply, run, records, begun)
     if piggybacked is None:
         return _fetch_reply(run)
     return (
@@ -362,7 +374,22 @@ async def serve_traced(
       run: adds the records of tasks to a list, and returns the values.
     """
     begun, records = now(), list[TaskRecord]()
-    values = await run(records)
+    return _with_records(await run(records), records, begun)
+
+
+async def _late_traced_reply(
+    run: Started[Sequence[Array]], records: list[TaskRecord], begun: float
+) -> tuple[pb.Envelope, Sequence[Array]]:
+    """Returns the reply to a traced call that has begun."""
+    values = run.result if run.is_done else await run.rest()
+    message, tensors = _with_records(values, records, begun)
+    return pb.Envelope(traced=message), tensors
+
+
+def _with_records(
+    values: Sequence[Array], records: Sequence[TaskRecord], begun: float
+) -> tuple[pb.Traced, Sequence[Array]]:
+    """Returns the reply with the values and trace records of a call that came at `begun`."""
     packed = [np.frombuffer(record.to_bytes(), np.uint8) for record in records]
     message = pb.Traced(n_records=len(records), begun_s=begun, ended_s=now(), clock=boot_id())
     return message, [*values, *packed]

@@ -213,7 +213,12 @@ class MasterSession(Protocol):
         """
 
     def begin_step(
-        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Started[Sequence[Array]] | None:
         """Begins `run_step` in a plain function, possibly outside of asyncio tasks.
 

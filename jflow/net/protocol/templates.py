@@ -73,8 +73,8 @@ class TemplateReply(NamedTuple):
     make: Callable[[], pb.Envelope] = pb.Envelope
 
 
-Rest = Callable[[], Awaitable[TemplateReply]]
-"""Completes a call that has begun and has to wait."""
+Rest = Callable[[], Awaitable[TemplateReply | tuple[pb.Envelope, Sequence[Array]]]]
+"""Completes a call that has begun and has to wait, with a reply that may have no template."""
 
 
 class _Slot(NamedTuple):

@@ -207,33 +207,30 @@ class ClientSession:
         self._check_open()
         step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
-        is_sampled, noted = self._sampler.is_open, records
-        if is_sampled and noted is None:
-            noted = []
-        started = Started(self._run_admitted(step, feeds, client, noted, effect), within)
-        values = started.result if started.is_done else await started.rest()
-        if is_sampled and noted is not None:
-            plans = (plan for entry in step.entries.values() for plan in entry.plans)
-            self._sampler.add(plans, noted)
-        return values
+        started = Started(self._run_sampled(step, feeds, client, records, effect), within)
+        return started.result if started.is_done else await started.rest()
 
     def begin_step(
-        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        effect: Effect | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin_step`."""
         self._check_open()
-        if self._sampler.is_open:
-            return None
         step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
-        started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
-        if started is not None:
-            started.within = within
-            return started
+        if records is None and not self._sampler.is_open:
+            started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
+            if started is not None:
+                started.within = within
+                return started
         needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
         if needs_task and asyncio.current_task() is None:
             return None
-        return Started(self._run_admitted(step, feeds, None, None, effect), within)
+        return Started(self._run_sampled(step, feeds, None, records, effect), within)
 
     def _find_step(self, handle: int) -> RegisteredStep:
         step = self._steps.get(handle)
@@ -334,6 +331,23 @@ class ClientSession:
             call.cancel()
 
     # Running plans ----------------------------------------------------------------------------
+
+    async def _run_sampled(
+        self,
+        step: RegisteredStep,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        effect: Effect | None,
+    ) -> Sequence[Array]:
+        """Runs a step, and traces it for the observers that wait for one."""
+        if not self._sampler.is_open:
+            return await self._run_admitted(step, feeds, client, records, effect)
+        noted = [] if records is None else records
+        values = await self._run_admitted(step, feeds, client, noted, effect)
+        plans = (plan for entry in step.entries.values() for plan in entry.plans)
+        self._sampler.add(plans, noted)
+        return values
 
     async def _run_admitted(
         self,

@@ -134,7 +134,7 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run_step(self, *args, effect=None, staging=None, piggybacked=None):
+    async def run_step(self, *args, records=None, effect=None, staging=None, piggybacked=None):
         self.effects.append(effect)
         self.stagings.append(staging)
         if piggybacked is not None:
@@ -144,8 +144,8 @@ class Session:
 
     run_plans = run_step
 
-    def begin_step(self, number, deadline, feeds, effect=None):
-        return Started(self.run_step(number, deadline, feeds, effect=effect))
+    def begin_step(self, number, deadline, feeds, effect=None, records=None):
+        return Started(self.run_step(number, deadline, feeds, records=records, effect=effect))
 
     def begin_plans(self, step, handle, feeds):
         return None
