@@ -22,6 +22,7 @@ from jflow.base.progress import Progress
 from jflow.base.text import printable
 from jflow.cli import bench, completion, doctor, engines, listing, logs, status, timeline, top, up
 from jflow.cli.advice import AdvisingParser
+from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
@@ -109,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, top, timeline, listing, logs, doctor):
+    for watching in (status, top, dashboard, timeline, listing, logs, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     engines.add_commands(commands)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jflow.base.text import age_text, bytes_text, printable, table
-from jflow.cli.targets import add_options, candidates
+from jflow.cli.targets import add_options, candidates, page_of
 from jflow.errors import OpError
 
 if TYPE_CHECKING:
@@ -131,11 +131,12 @@ def repeat(
 
 
 def _status(options: argparse.Namespace) -> int:
+    page = page_of(candidates(options.target))
     return show(
         options,
         lambda watcher: watcher.inspect(KINDS),
         lambda seen: {"tasks": [one.as_json(KINDS) for one in seen]},
-        status_text,
+        lambda seen: status_text(seen) + (f"\n\nits page is at {page}" if page else ""),
     )
 
 

@@ -84,22 +84,28 @@ class RunningUp:
       pid: the process of the command.
       targets: its servers, as `grpc://host:port?cluster=name&task=/job:ps/task:0`.
       logs: the directory with the logs of its tasks; "" if it has none.
+      page: the URL of its live page, with the token; "" if it serves none.
     """
 
     pid: int
     targets: tuple[str, ...]
     logs: str = ""
+    page: str = ""
 
 
 @contextmanager
 def announced(
-    targets: Sequence[str], logs: Path | None = None, environ: Mapping[str, str] = os.environ
+    targets: Sequence[str],
+    logs: Path | None = None,
+    page: str = "",
+    environ: Mapping[str, str] = os.environ,
 ) -> Iterator[None]:
     """Returns a context manager in which other commands of this user find this process's cluster.
 
     Args:
       targets: its servers.
       logs: the directory with the logs of its tasks, if there is one.
+      page: the URL of its live page; "" if it serves none.
       environ: the environment variables.
     """
     from jflow.net.wire.private_files import make_private_directory  # noqa: PLC0415 - as in _folder
@@ -109,7 +115,8 @@ def announced(
     path = folder / f"{os.getpid()}.json"
     new_path = path.with_suffix(".new")
     about = {"started": _started(os.getpid()), "targets": [*targets]}
-    new_path.write_text(json.dumps(about | ({"logs": str(logs.resolve())} if logs else {})))
+    about |= ({"logs": str(logs.resolve())} if logs else {}) | ({"page": page} if page else {})
+    new_path.write_text(json.dumps(about))
     new_path.replace(path)
     try:
         yield
@@ -130,6 +137,15 @@ def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
     return running
 
 
+def page_of(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
+    """Returns the URL of the page that a `jflow up` of this user serves of them; "" for none."""
+    addresses = {Target.parse(target).address for target in targets}
+    for up in running_ups(environ):
+        if up.page and addresses & {Target.parse(target).address for target in up.targets}:
+            return up.page
+    return ""
+
+
 def _read(path: Path, content: Any) -> RunningUp | None:
     """The cluster of a file; None if its command has ended or the file is not of this form."""
     if not isinstance(content, dict) or not path.stem.isdigit():
@@ -140,8 +156,10 @@ def _read(path: Path, content: Any) -> RunningUp | None:
     # A process id is used again; the time at which its process started tells the two apart.
     if not (started := _started(pid)) or started != content.get("started"):
         return None
-    logs = content.get("logs", "")
-    return RunningUp(pid, tuple(targets), logs if isinstance(logs, str) else "")
+    logs, page = (
+        text if isinstance(text := content.get(name, ""), str) else "" for name in ("logs", "page")
+    )
+    return RunningUp(pid, tuple(targets), logs, page)
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

@@ -74,7 +74,7 @@ def _timeline(options: argparse.Namespace) -> int:
     with connected(options.target, options.timeout) as watcher:
         seen = watcher.inspect(())
     reports = [one.report for one in seen if one.is_up]
-    steps = _sampled(reports, options)
+    steps = next_steps(reports, options.steps, options.wait, options.timeout)
     if not steps:
         waited = f"no step ended in {options.wait:g} s"
         raise DeadlineExceededError(f"{waited}; --wait says for how long to wait for steps")
@@ -110,14 +110,26 @@ class _Samples:
         return sorted(self._steps, key=lambda step: step.begun)[: self._n_wanted]
 
 
-def _sampled(reports: Sequence[TaskReport], options: argparse.Namespace) -> Sequence[SampledStep]:
-    """Asks every server for the next steps of its clients, all at the same time."""
-    samples = _Samples(options.steps, options.wait)
-    with ThreadPoolExecutor(len(reports)) as threads:
-        calls = [
-            threads.submit(_sample, report, options.steps, options.timeout, samples)
-            for report in reports
-        ]
+def next_steps(
+    reports: Sequence[TaskReport], n_steps: int, wait_s: float, timeout_s: float
+) -> Sequence[SampledStep]:
+    """Asks every server for the next steps of its clients, all at the same time.
+
+    Args:
+      reports: the tasks that are up.
+      n_steps: how many steps are wanted.
+      wait_s: how long to wait for them, in seconds.
+      timeout_s: how long a server has to answer, in seconds.
+
+    Returns:
+      At most that many steps, those that began first.
+
+    Raises:
+      OpError: if a server does not answer.
+    """
+    samples = _Samples(n_steps, wait_s)
+    with ThreadPoolExecutor(max(len(reports), 1)) as threads:
+        calls = [threads.submit(_sample, report, n_steps, timeout_s, samples) for report in reports]
         for call in calls:
             call.result()
     return samples.first()

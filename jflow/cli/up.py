@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
+from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.targets import announced
 
@@ -64,6 +65,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="PART",
         help="part of a GPU's memory that each worker on it takes (default: 0.75, divided by them)",
     )
+    up.add_argument(
+        "--dashboard", action="store_true", help="serve the page of `jflow dashboard` as well"
+    )
     up.set_defaults(run=_up)
 
 
@@ -89,13 +93,27 @@ def _up(options: argparse.Namespace) -> int:
                     options.threads, _names(options.visible_devices), options.gpu_memory_fraction
                 ),
             ) as cluster,
-            announced(
-                [cluster.target(task.job, task.index) for task in cluster.tasks], options.logs
-            ),
+            _page(cluster, is_wanted=options.dashboard) as page,
+            announced(_targets(cluster), options.logs, page),
         ):
             return Foreground(cluster, restarts=options.restart).run_cluster()
     except KeyboardInterrupt:
         return 0
+
+
+def _targets(cluster: LocalCluster) -> list[str]:
+    return [cluster.target(task.job, task.index) for task in cluster.tasks]
+
+
+@contextmanager
+def _page(cluster: LocalCluster, *, is_wanted: bool) -> Iterator[str]:
+    """A block in which the page of a cluster is served if it is wanted; yields its URL."""
+    if not is_wanted:
+        yield ""
+        return
+    with served(_targets(cluster)) as url:
+        print(f"the page is at {url}", flush=True)
+        yield url
 
 
 def _names(text: str | None) -> list[str] | None:

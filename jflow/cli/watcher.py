@@ -15,7 +15,15 @@ from jflow.base.handles import Closing
 from jflow.errors import UnavailableError
 from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
 from jflow.net.wire import connect
-from jflow.state.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskStatus
+from jflow.state.watch import (
+    MAX_ITEMS,
+    CoordinatorList,
+    CoordinatorStatus,
+    StatusRequest,
+    TaskReport,
+    TaskState,
+    TaskStatus,
+)
 
 PAGE = MAX_ITEMS
 """How many items of a kind are requested at a time."""
@@ -95,6 +103,25 @@ class Watcher(Closing):
             pages = {report.task: report for report in self._inspect(request, more)}
             seen = [_with_page(one, pages.get(one.report.task), request) for one in seen]
         return seen
+
+    def page(self, request: StatusRequest, tasks: Sequence[Task]) -> list[Seen]:
+        """Returns tasks with a page of their items. Raises as `inspect`."""
+        return [self._seen(report) for report in self._inspect(request, tasks)]
+
+    def coordinators(self) -> list[tuple[Task, CoordinatorStatus]]:
+        """Returns the coordinators that clients have told of, each with the task that was told.
+
+        Raises:
+          UnavailableError: if no server answers.
+        """
+        client = self._connected()
+        rpc, deadline = WatchedCluster.list_coordinators, self._deadline()
+        found = []
+        for report in client.call(rpc, (), self._seconds, deadline):
+            if report.state is TaskState.UP:
+                listed = CoordinatorList.from_bytes(report.packed.tobytes())
+                found += [(report.task, one) for one in listed.coordinators]
+        return found
 
     def stop(self, tasks: Sequence[Task] = ()) -> Sequence[TaskReport]:
         """Stops the servers of tasks, of all if none is named."""

@@ -15,6 +15,13 @@ from jflow.client.export.document import Aval, Document, Equation, Member, Node,
 from jflow.errors import InvalidArgumentError
 from jflow.plan import CallbackAttributes
 from jflow.plan.trace.record import TaskRecord
+from jflow.plan.trace.samples import (
+    EdgeName,
+    SampledInstruction,
+    SampledPlan,
+    SampledStep,
+    StepSamples,
+)
 from jflow.state.checkpoint_files.layout import (
     VERSION,
     Manifest,
@@ -111,6 +118,25 @@ SAVED_WINDOW = {
     "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
 }
 
+INSTRUCTION_FIELDS = {
+    **dict.fromkeys(("name", "kind"), TEXTS),
+    **dict.fromkeys(("inputs", "reads", "writes"), INDICES),
+    "edge": st.none() | st.integers(0, 9),
+}
+PLAN_FIELDS = {
+    "device": TEXTS,
+    "instructions": st.lists(st.builds(SampledInstruction, **INSTRUCTION_FIELDS), max_size=2).map(
+        tuple
+    ),
+    "variables": st.lists(TEXTS, max_size=2).map(tuple),
+}
+EDGE_FIELDS = {"number": st.integers(0, 9), **dict.fromkeys(("name", "source", "target"), TEXTS)}
+STEP_FIELDS = {
+    "plans": st.lists(st.builds(SampledPlan, **PLAN_FIELDS), max_size=2).map(tuple),
+    "edges": st.lists(st.builds(EdgeName, **EDGE_FIELDS), max_size=2).map(tuple),
+    "records": st.just(()),
+}
+
 BUILDS = {
     AccumulatorSpec: {
         "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
@@ -175,6 +201,19 @@ BUILDS = {
         "spans": _rows(st.just(0.0), SECONDS, st.integers(0, 3), SECONDS, SECONDS, SECONDS),
         "sent": _rows(st.integers(0, 99), SECONDS),
         "received": _rows(st.integers(0, 99), SECONDS, SECONDS, SECONDS, SECONDS),
+        "accesses": _rows(
+            *(st.just(0.0), st.integers(0, 9), st.integers(0, 9), st.integers(0, 99)),
+            st.integers(0, 1),
+        ),
+    },
+    SampledInstruction: INSTRUCTION_FIELDS,
+    SampledPlan: PLAN_FIELDS,
+    EdgeName: EDGE_FIELDS,
+    SampledStep: STEP_FIELDS,
+    StepSamples: {
+        **dict.fromkeys(("begun", "ended"), SECONDS),
+        "clock": TEXTS,
+        "steps": st.lists(st.builds(SampledStep, **STEP_FIELDS), max_size=2).map(tuple),
     },
 }
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -198,3 +199,22 @@ def test_a_part_that_no_task_can_have_is_refused(
 ) -> None:
     assert main(["up", option, text]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_cluster_with_a_page_says_where_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", "jflow", "up", "--ps", "1", "--workers", "0", "--dashboard"]
+    with ProgramProcess(command) as up:
+        _, target = ready(up)
+        url = up.read_line().removeprefix("the page is at ")
+        wait_until(running_ups, "the cluster to be announced")
+        with urllib.request.urlopen(url.partition("#")[0], timeout=60) as page:
+            assert page.status == 200
+        for arguments in ([], [target]):
+            assert main(["status", *arguments, "--timeout", "30"]) == 0
+            assert f"its page is at {url}" in capsys.readouterr().out
+        (found,) = running_ups()
+        assert found.page == url
+        (file,) = (folder / ".jflow" / "up").rglob("*.json")
+        assert file.parent.stat().st_mode & 0o077 == 0, "the token is this user's alone"

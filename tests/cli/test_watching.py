@@ -365,13 +365,13 @@ def steps_of(target: str) -> Iterator[None]:
     assert seen == [2.0 * (i + 1) for i in range(len(seen))], "what is traced is run once"
 
 
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
 def test_a_timeline_has_the_next_steps_of_other_programs(
-    cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: int
+    cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
     file = tmp_path / "t.json"
     with steps_of(cluster[1]):
-        text = shown(capsys, "timeline", cluster[asked], "--steps", "3", "-o", str(file))
+        text = shown(capsys, "timeline", cluster[number], "--steps", "3", "-o", str(file))
         shown(capsys, "timeline", cluster[0], "--steps", "1", "-o", str(tmp_path / "t.svg"))
     assert f"3 steps in {file}" in text
     lines = [line.split() for line in text.splitlines()]

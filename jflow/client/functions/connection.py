@@ -42,6 +42,7 @@ from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import shape_of
+from jflow.state.watch import CoordinatorStatus
 
 _MAX_ACCESSES = 512
 """The number of compiled variable accesses that a connection keeps."""
@@ -315,6 +316,7 @@ class Connection(Carded, Closing):
                 "reopen",
                 "session",
                 "disable_reconnect",
+                "publish_coordinator",
                 "restore_state",
                 "save_state",
                 "step",
@@ -323,6 +325,10 @@ class Connection(Carded, Closing):
                 "variables",
             ),
         )
+
+    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+        """Tells the server the status of this program's coordinator, for watchers."""
+        self._backend.publish_coordinator(status, deadline)
 
     # For functions and variables --------------------------------------------------------------
 

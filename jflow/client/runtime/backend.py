@@ -24,7 +24,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
 from jflow.state.moves import StateId
 from jflow.state.saves import SaveReport, StateItems
-from jflow.state.watch import ContainerStatus
+from jflow.state.watch import ContainerStatus, CoordinatorStatus
 
 R = TypeVar("R")
 
@@ -262,6 +262,9 @@ class Backend(Protocol):
 
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         """Returns the containers of all tasks that are up, with their memory."""
+
+    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+        """Tells the master the status of this program's coordinator; does nothing here."""
 
     def close(self) -> None:
         """Cancels running steps and releases all resources."""

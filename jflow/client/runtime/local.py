@@ -30,7 +30,7 @@ from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers
 from jflow.state.resources.watching import list_containers
 from jflow.state.saves import SaveReport, StateItems
-from jflow.state.watch import ContainerStatus, StatusRequest
+from jflow.state.watch import ContainerStatus, CoordinatorStatus, StatusRequest
 from jflow.task.execution import (
     LinkedPlan,
     LocalExecutable,
@@ -231,6 +231,9 @@ class LocalBackend:
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         request = StatusRequest(("containers",))
         return {LOCAL_TASK: list_containers(self._containers, request)[1]}
+
+    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+        """Does nothing: a session of this process has no watchers."""
 
     def close(self) -> None:
         """Frees the state, even if other objects still refer to this backend."""

@@ -39,7 +39,7 @@ from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
-from jflow.state.watch import ContainerStatus, SessionWait, StatusRequest
+from jflow.state.watch import ContainerStatus, CoordinatorStatus, SessionWait, StatusRequest
 
 
 class Isolation:
@@ -275,6 +275,10 @@ class RemoteBackend:
         return {
             report.task: report.status.containers for report in reports if report.status is not None
         }
+
+    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+        client = self.connection(deadline)
+        client.call(MasterSession.publish_coordinator, status.to_bytes(), deadline)
 
     def close(self) -> None:
         # Without the lock, which a connecting thread holds. That thread sets `_client` and then

@@ -54,6 +54,12 @@ class WatchedCluster(Protocol):
     ) -> Sequence[TaskReport]:
         """Reports the state and the activity of tasks; the task of this master first."""
 
+    @remote(doing="listing coordinators")
+    async def list_coordinators(
+        self, tasks: Sequence[Task], seconds: float, deadline: Deadline
+    ) -> Sequence[TaskReport]:
+        """Reports the coordinators of the clients of tasks: each packed as a `CoordinatorList`."""
+
     @remote(doing="stopping tasks")
     async def stop(
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline
@@ -125,6 +131,10 @@ class WorkerService(Protocol):
         Returns:
           None if the plans wait for other steps or take long; nothing was done then.
         """
+
+    @remote()
+    async def list_coordinators(self) -> Array:
+        """Returns the coordinators of the clients of the task, packed as u8[n]."""
 
     @remote()
     async def inspect(self, request: StatusRequest) -> Array:
@@ -224,6 +234,14 @@ class MasterSession(Protocol):
 
         Returns:
           None if it cannot be begun so; nothing was done then.
+        """
+
+    @remote(doing="telling the state of a coordinator")
+    async def publish_coordinator(self, packed: bytes, deadline: Deadline) -> None:
+        """Takes the status of the client's coordinator, a packed `CoordinatorStatus`.
+
+        Raises:
+          InvalidArgumentError: if it is malformed.
         """
 
     @remote(doing="waiting for steps to trace")

@@ -6,7 +6,7 @@ that the plans name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from jflow.base.packing import Finite, Limits, Record, Size
@@ -19,11 +19,30 @@ MAX_STEPS = 100
 """The most steps of one request."""
 
 
-class PlanNames(Record, frozen=True):
-    """The names of a plan: of its instructions, in order, and of its variables."""
+class SampledInstruction(Record, frozen=True):
+    """An instruction of a plan.
+
+    Attributes:
+      name: of the operation that it is called by.
+      kind: what it does: "run", "call", "send", "receive", "feed" or "fetch".
+      inputs: the numbers of the instructions of the plan whose results it uses.
+      reads, writes: the numbers of variables of the plan.
+      edge: of a send or receive; None of others.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[Size, ...] = ()
+    reads: tuple[Size, ...] = ()
+    writes: tuple[Size, ...] = ()
+    edge: Size | None = None
+
+
+class SampledPlan(Record, frozen=True):
+    """A plan of a step: its device, its instructions in order, and the names of its variables."""
 
     device: str
-    instructions: tuple[str, ...]
+    instructions: tuple[SampledInstruction, ...]
     variables: tuple[str, ...]
 
 
@@ -39,7 +58,7 @@ class EdgeName(Record, frozen=True):
 class SampledStep(Record, frozen=True):
     """A traced step: its names, and the records of its tasks by the clock of its master."""
 
-    plans: tuple[PlanNames, ...]
+    plans: tuple[SampledPlan, ...]
     edges: tuple[EdgeName, ...]
     records: tuple[TaskRecord, ...]
 
@@ -52,7 +71,10 @@ class SampledStep(Record, frozen=True):
     def names(self) -> StepNames:
         """The names, as `measured` takes them."""
         return StepNames(
-            {plan.device: tuple(map(Label, plan.instructions)) for plan in self.plans},
+            {
+                plan.device: tuple(Label(one.name) for one in plan.instructions)
+                for plan in self.plans
+            },
             {edge.number: EdgeNames(edge.name, edge.source, edge.target) for edge in self.edges},
             variables={plan.device: plan.variables for plan in self.plans},
         )
@@ -91,10 +113,10 @@ class StepSamples(Record, frozen=True):
 def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep:
     """Returns a traced step of these plans."""
     plans = tuple(plans)
-    names = tuple(
-        PlanNames(
+    own = tuple(
+        SampledPlan(
             str(plan.device),
-            tuple(_instruction_name(plan, number) for number in range(len(plan.instructions))),
+            tuple(_instructions(plan)),
             tuple(variable.key.name for variable in plan.variables),
         )
         for plan in plans
@@ -105,7 +127,7 @@ def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep
         for one in plan.instructions
         if isinstance(one, Send)
     )
-    return SampledStep(names, edges, tuple(records))
+    return SampledStep(own, edges, tuple(records))
 
 
 def combined(steps: Sequence[SampledStep]) -> Trace:
@@ -124,13 +146,49 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
     )
 
 
-def _instruction_name(plan: Plan, number: int) -> str:
-    one = plan.instructions[number]
-    if isinstance(one, Run | Call):
-        return one.op or (one.function if isinstance(one, Call) else "a program")
-    if isinstance(one, Recv):
-        return f"a value of {one.source}"
-    return _slot_name(plan, one.slot) if isinstance(one, Send) else type(one).__name__.lower()
+def _instructions(plan: Plan) -> Iterator[SampledInstruction]:
+    makers: dict[int, int] = {}  # the instruction that fills a slot
+    for number, one in enumerate(plan.instructions):
+        match one:
+            case Run():
+                name = one.op or "a program"
+                inputs, filled = one.inputs, (*one.outputs, *(slot for _, slot in one.after))
+                filled = (*filled, *(slot for _, slot in one.before))
+                reads = (*one.reads, *(variable for variable, _ in one.before))
+                yield _sampled(name, "run", makers, inputs, reads=reads, writes=one.writes)
+            case Call():
+                inputs, filled = one.inputs, one.outputs
+                yield _sampled(one.op or one.function, "call", makers, inputs, reads=one.variables)
+            case Recv():
+                filled = () if one.slot is None else (one.slot,)
+                yield _sampled(f"a value of {one.source}", "receive", makers, edge=one.edge)
+            case Send():
+                filled, inputs = (), () if one.slot is None else (one.slot,)
+                name = _slot_name(plan, one.slot)
+                yield _sampled(name, "send", makers, inputs, edge=one.edge)
+            case Feed():
+                filled = (one.slot,)
+                yield _sampled(f"fed value {one.index}", "feed", makers)
+            case _:
+                filled = ()
+                yield _sampled(f"fetched value {one.index}", "fetch", makers, (one.slot,))
+        makers |= dict.fromkeys(filled, number)
+
+
+def _sampled(
+    name: str,
+    kind: str,
+    makers: Mapping[int, int],
+    slots: Iterable[int] = (),
+    *,
+    reads: Iterable[int] = (),
+    writes: Iterable[int] = (),
+    edge: int | None = None,
+) -> SampledInstruction:
+    inputs = dict.fromkeys(makers[slot] for slot in slots if slot in makers)
+    return SampledInstruction(
+        name, kind, tuple(inputs), tuple(dict.fromkeys(reads)), tuple(writes), edge
+    )
 
 
 def _slot_name(plan: Plan, slot: int | None) -> str:

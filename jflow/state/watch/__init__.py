@@ -4,6 +4,8 @@ from jflow.state.watch.records import KINDS as KINDS
 from jflow.state.watch.records import MAX_ITEMS as MAX_ITEMS
 from jflow.state.watch.records import MAX_NAME as MAX_NAME
 from jflow.state.watch.records import ContainerStatus as ContainerStatus
+from jflow.state.watch.records import CoordinatorList as CoordinatorList
+from jflow.state.watch.records import CoordinatorStatus as CoordinatorStatus
 from jflow.state.watch.records import DeviceStatus as DeviceStatus
 from jflow.state.watch.records import QueueStatus as QueueStatus
 from jflow.state.watch.records import SessionStatus as SessionStatus
@@ -18,4 +20,5 @@ from jflow.state.watch.records import ThreadStatus as ThreadStatus
 from jflow.state.watch.records import VariableStatus as VariableStatus
 from jflow.state.watch.records import WaitStatus as WaitStatus
 from jflow.state.watch.records import WatchedTask as WatchedTask
+from jflow.state.watch.records import WorkerClosures as WorkerClosures
 from jflow.state.watch.records import bounded_name as bounded_name

@@ -164,6 +164,46 @@ class WaitStatus(Record, frozen=True):
     orphaned_s: Finite | None = None
 
 
+class WorkerClosures(Record, frozen=True):
+    """A worker of a coordinator: how many attempts it runs, and whether it is lost."""
+
+    task: str
+    n_running: Size
+    is_lost: bool
+
+
+class CoordinatorStatus(Record, frozen=True):
+    """The status of a coordinator, which lives in a client, as that has told a master.
+
+    Attributes:
+      name: what it has claimed; "" if it has claimed nothing.
+      n_waiting, n_running: closures that wait, and attempts that run.
+      n_done, n_failed, n_cancelled: how many closures have ended, and how.
+      n_retried: how often a closure was run again because its worker was lost.
+      workers: its workers.
+    """
+
+    what = "status of a coordinator"
+
+    name: str
+    n_waiting: Size
+    n_running: Size
+    n_done: Size
+    n_failed: Size
+    n_cancelled: Size
+    n_retried: Size
+    workers: tuple[WorkerClosures, ...]
+
+
+class CoordinatorList(Record, frozen=True):
+    """The coordinators whose clients have sessions on a task."""
+
+    what = "list of coordinators"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 22)
+
+    coordinators: tuple[CoordinatorStatus, ...]
+
+
 class ThreadStatus(Record, frozen=True):
     """The stack of a thread in the process of a task.
 
@@ -286,6 +326,9 @@ class WatchedTask(Protocol):
 
     def inspect(self, request: StatusRequest) -> TaskStatus:
         """Returns the status of the task."""
+
+    def coordinators(self) -> CoordinatorList:
+        """Returns the coordinators of the clients of this task."""
 
     def stop(self) -> None:
         """Stops the server soon, after the reply to this call."""

@@ -17,7 +17,7 @@ from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
 from jflow.state.fencing import Claim, Fences
 from jflow.state.moves import Gate
-from jflow.state.watch import SessionStatus, StatusRequest
+from jflow.state.watch import CoordinatorList, SessionStatus, StatusRequest
 from jflow.task.master.sampling import StepSampler
 from jflow.task.master.session import ClientSession
 from jflow.task.master.view import ServerView
@@ -74,6 +74,11 @@ class Master:
         sessions = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
         page = sessions[request.first : request.first + request.limit]
         return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
+
+    def coordinators(self) -> CoordinatorList:
+        """Returns the coordinators of all sessions, as their clients have told."""
+        told = (session.coordinator for session in self._sessions)
+        return CoordinatorList(tuple(one for one in told if one is not None))
 
     def _used_claims(self) -> Iterator[Claim]:
         """Returns the claims of the open sessions."""

@@ -40,7 +40,13 @@ from jflow.state.core import ClusterState, EffectRunner, SessionClaim
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
 from jflow.state.moves import MovedError, changes_of, is_restartable, states_of
-from jflow.state.watch import SessionStatus, SessionWait, SessionWaits, WaitStatus
+from jflow.state.watch import (
+    CoordinatorStatus,
+    SessionStatus,
+    SessionWait,
+    SessionWaits,
+    WaitStatus,
+)
 from jflow.task.master.inline import begin_inline
 from jflow.task.master.pending import find_waits
 from jflow.task.master.registering import Registrar
@@ -71,6 +77,7 @@ class ClientSession:
 
     Attributes:
       watch, state: see `MasterSession`.
+      coordinator: what its client has told of its coordinator; None if it has none.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class ClientSession:
         began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
     ) -> None:
+        self.coordinator: CoordinatorStatus | None = None
         self._servers = servers
         self._sampler = sampler
         self._own_task = servers.info().task
@@ -263,6 +271,10 @@ class ClientSession:
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
+
+    async def publish_coordinator(self, packed: bytes, deadline: Deadline) -> None:
+        """See `MasterSession.publish_coordinator`."""
+        self.coordinator = CoordinatorStatus.from_bytes(packed)
 
     async def sample_steps(self, n_steps: int, seconds: float, deadline: Deadline) -> Array:
         """See `MasterSession.sample_steps`."""

@@ -56,6 +56,15 @@ class ClusterWatch:
             *(self._report(task, seconds, partial(self._status, request)) for task in named)
         )
 
+    async def list_coordinators(
+        self, tasks: Sequence[Task], seconds: float, deadline: Deadline = FOREVER
+    ) -> list[TaskReport]:
+        """See `WatchedCluster.list_coordinators`."""
+        named = self._named_tasks(tasks)
+        return await asyncio.gather(
+            *(self._report(task, seconds, self._coordinators) for task in named)
+        )
+
     async def stop(
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline = FOREVER
     ) -> list[TaskReport]:
@@ -98,6 +107,9 @@ class ClusterWatch:
 
     async def _status(self, request: StatusRequest, task: Task) -> Array:
         return await self._call(task, WorkerService.inspect, request)
+
+    async def _coordinators(self, task: Task) -> Array:
+        return await self._call(task, WorkerService.list_coordinators)
 
     async def _stop_task(self, task: Task) -> Array:
         await self._call(task, WorkerService.stop)

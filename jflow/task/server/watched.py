@@ -16,7 +16,7 @@ from typing import Any
 from jflow.base.deadline.clock import now
 from jflow.net.protocol import ServerInfo
 from jflow.state.resources.watching import VariableLister, list_containers, list_queues
-from jflow.state.watch import DeviceStatus, StatusRequest, TaskStatus, ThreadStatus
+from jflow.state.watch import CoordinatorList, DeviceStatus, StatusRequest, TaskStatus, ThreadStatus
 from jflow.task.master import Master
 from jflow.task.worker import Worker
 
@@ -45,6 +45,7 @@ class ServedTask:
         self.stopping: Callable[[], object] | None = None
         self._info = info
         self._worker = worker
+        self._coordinators = master.coordinators
         self._started = now()
         containers, variables = worker.containers, VariableLister()
         self._listers: Mapping[str, Callable[[StatusRequest], _Listed]] = {
@@ -79,6 +80,10 @@ class ServedTask:
             totals={kind: total for kind, (total, _) in listed.items()},
             **items,
         )
+
+    def coordinators(self) -> CoordinatorList:
+        """See `WatchedTask.coordinators`."""
+        return self._coordinators()
 
     def stop(self) -> None:
         """See `WatchedTask.stop`."""

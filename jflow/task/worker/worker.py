@@ -428,6 +428,11 @@ class Worker:
         """See `WorkerSession.make_room`."""
         await self._early.make_room(self._sender)
 
+    async def list_coordinators(self) -> Array:
+        """See `WorkerService.list_coordinators`."""
+        packed: Array = np.frombuffer(self.watched.coordinators().to_bytes(), np.uint8)
+        return packed
+
     async def inspect(self, request: StatusRequest) -> Array:
         """See `WorkerService.inspect`."""
         packed: Array = np.frombuffer(self.watched.inspect(request).to_bytes(), np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,10 @@ class Attempts:
 
     def __contains__(self, number: object) -> bool:
         return number in self._running
+
+    def n_by_worker(self) -> Counter[WorkerIndex]:
+        """Returns how many attempts each worker has."""
+        return Counter(attempt.worker for attempt in self)
 
     def __iter__(self) -> Iterator[ClosureAttempt]:
         return iter(self._running.values())

@@ -148,6 +148,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
             watchdog_timeout,
             recovery,
         )
+        self._engine.publish(strategy.connection, name or "")
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
         self._end = weakref.finalize(self, self._engine.close)

@@ -23,6 +23,7 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
+from jflow.state.watch import CoordinatorStatus, WorkerClosures
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.events import (
     Action,
@@ -41,6 +42,7 @@ from jflow.training.coordinator.losses import (
 )
 from jflow.training.coordinator.metrics import Meter, Watchdog
 from jflow.training.coordinator.per_worker import PerWorkerIterator
+from jflow.training.coordinator.publishing import publish_status
 from jflow.training.coordinator.recovery import Recovery, RecoveryOptions
 from jflow.training.coordinator.scheduler import ClosureScheduler
 from jflow.training.coordinator.worker_results import WorkerResults
@@ -105,6 +107,10 @@ class Engine:
             self.add_worker(index, task)
         self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
         self._ticker.start()
+
+    def publish(self, connection: Connection, name: str) -> None:
+        """Tells a cluster what goes on, for its watchers, through a connection to it."""
+        publish_status(partial(self.status, name), connection, self._is_closed)
 
     # Events of the program: closures ------------------------------------------------------------
 
@@ -215,6 +221,29 @@ class Engine:
         """Returns the number of closures that wait, and of attempts that run."""
         with self.changed:
             return self._scheduler.closures.n_queued, len(self._scheduler.attempts)
+
+    def status(self, name: str) -> CoordinatorStatus:
+        """Returns what watchers of the cluster see of the coordinator."""
+        queued, running = self.numbers()
+        metrics = self.meter.metrics(queued, running)
+        with self.changed:
+            counts = self._scheduler.attempts.n_by_worker()
+            workers = tuple(
+                WorkerClosures(
+                    str(link.task), counts.get(index, 0), not self._scheduler.workers.is_up(index)
+                )
+                for index, link in sorted(self._links.items())
+            )
+        return CoordinatorStatus(
+            name,
+            metrics.queued,
+            metrics.running,
+            metrics.succeeded,
+            metrics.failed,
+            metrics.cancelled,
+            metrics.put_back,
+            workers,
+        )
 
     def _is_quiet(self) -> bool:
         return self._scheduler.is_idle and self._actions.is_quiet

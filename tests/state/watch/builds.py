@@ -10,6 +10,8 @@ from jflow.state.watch import (
     KINDS,
     MAX_ITEMS,
     ContainerStatus,
+    CoordinatorList,
+    CoordinatorStatus,
     DeviceStatus,
     QueueStatus,
     SessionStatus,
@@ -21,6 +23,7 @@ from jflow.state.watch import (
     ThreadStatus,
     VariableStatus,
     WaitStatus,
+    WorkerClosures,
 )
 from tests.base.test_packing import TEXTS
 
@@ -68,7 +71,20 @@ SESSION_WAIT: dict[str, Any] = {
     "wait": st.builds(WaitStatus, **ITEMS[WaitStatus]),
 }
 
+WORKER: dict[str, Any] = {"task": TEXTS, "n_running": COUNTS, "is_lost": st.booleans()}
+COORDINATOR: dict[str, Any] = {
+    "name": TEXTS,
+    **dict.fromkeys(("n_waiting", "n_running", "n_done"), COUNTS),
+    **dict.fromkeys(("n_failed", "n_cancelled", "n_retried"), COUNTS),
+    "workers": st.lists(st.builds(WorkerClosures, **WORKER), max_size=2).map(tuple),
+}
+
 BUILDS: dict[type, dict[str, Any]] = ITEMS | {
+    WorkerClosures: WORKER,
+    CoordinatorStatus: COORDINATOR,
+    CoordinatorList: {
+        "coordinators": st.lists(st.builds(CoordinatorStatus, **COORDINATOR), max_size=2).map(tuple)
+    },
     SessionWait: SESSION_WAIT,
     SessionWaits: {
         "found": st.lists(st.builds(SessionWait, **SESSION_WAIT), max_size=2).map(tuple)

@@ -518,7 +518,7 @@ def test_an_observer_has_the_next_steps_that_succeed_and_each_other_step_is_untr
     async def use(servers):
         session, observer = servers.master.open_session(), servers.master.open_session()
         handle = (await session.register([plan(PS)], 0, {}, 5.0)).handle
-        asked = asyncio.ensure_future(observer.sample_steps(2, 60.0, FOREVER))
+        call = asyncio.ensure_future(observer.sample_steps(2, 60.0, FOREVER))
         more = asyncio.ensure_future(observer.sample_steps(1, 60.0, FOREVER))
         await asyncio.sleep(0)
         servers.script("run", fails(InternalError("it failed")), PS)
@@ -527,7 +527,7 @@ def test_an_observer_has_the_next_steps_that_succeed_and_each_other_step_is_untr
         servers.script("run", answers(), PS)
         for _ in range(2):
             assert await session.run_step(handle, FOREVER, []) == []
-        found = [StepSamples.from_bytes(packed.tobytes()) for packed in (await asked, await more)]
+        found = [StepSamples.from_bytes(packed.tobytes()) for packed in (await call, await more)]
         assert [len(one.steps) for one in found] == [2, 1]
         assert not session._sampler.is_open
         assert observer.only_watches
@@ -540,12 +540,12 @@ def test_an_observer_waits_no_longer_than_it_says_and_may_leave():
         session = servers.master.open_session()
         packed = await session.sample_steps(1, 0.01, FOREVER)
         assert StepSamples.from_bytes(packed.tobytes()).steps == ()
-        asked = asyncio.ensure_future(session.sample_steps(1, 60.0, FOREVER))
+        call = asyncio.ensure_future(session.sample_steps(1, 60.0, FOREVER))
         await asyncio.sleep(0)
         assert session._sampler.is_open
-        asked.cancel()
+        call.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await call
         assert not session._sampler.is_open
         for n_steps in (0, MAX_STEPS + 1):
             with pytest.raises(InvalidArgumentError, match="expected from 1 to 100 steps"):

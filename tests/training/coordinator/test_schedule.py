@@ -16,8 +16,10 @@ import pytest
 
 import jflow as tf
 from jflow.base.cluster import ClusterSpec
+from jflow.cli.watcher import Watcher
 from jflow.errors import UnavailableError
 from jflow.launch.testing.waiting import wait_until
+from jflow.state.watch import CoordinatorStatus
 from jflow.training.coordinator import ClusterCoordinator, PerWorkerValues, engine
 from jflow.training.parameter_servers import ParameterServerStrategy
 from tests.notices import notices_after
@@ -431,3 +433,49 @@ def test_a_performance_report_has_the_closures_with_their_workers_and_what_they_
     (update,) = [one for one in report.measurements.updates if one.variable == "weight"]
     assert update.n >= 1
     assert update.most_missed <= 20
+
+
+# What watchers of the cluster see -----------------------------------------------------------------
+
+
+def told_of(cluster: ClusterSpec) -> list[CoordinatorStatus]:
+    """The coordinators that clients have told the servers of a cluster of."""
+    with Watcher([f"grpc://{cluster.task_address('ps', 0)}"], 30.0) as watcher:
+        return [status for _, status in watcher.coordinators()]
+
+
+def test_a_coordinator_tells_its_cluster_what_goes_on(
+    cluster: ClusterSpec, coordinator: ClusterCoordinator
+) -> None:
+    queue = a_queue(coordinator, "held")
+
+    @tf.function
+    def hold() -> Any:
+        return queue.dequeue()
+
+    values = [coordinator.schedule(hold) for _ in range(5)]
+    wait_until(lambda: any(one.n_running for one in told_of(cluster)), "a status")
+    (status,) = told_of(cluster)
+    assert status.name == "coordinator"
+    assert status.n_waiting + status.n_running == 5
+    assert [worker.task for worker in status.workers] == [
+        "/job:worker/task:0",
+        "/job:worker/task:1",
+    ]
+    assert sum(worker.n_running for worker in status.workers) == status.n_running
+    for _ in values:
+        queue.put(1.0)
+    coordinator.join()
+    wait_until(lambda: told_of(cluster)[0].n_done == 5, "the end of all")
+    assert told_of(cluster)[0].n_running == 0
+
+
+def test_a_coordinator_that_is_closed_is_not_told_of(
+    cluster: ClusterSpec, made: Callable[..., ClusterCoordinator]
+) -> None:
+    strategy = ParameterServerStrategy(cluster)
+    with ClusterCoordinator(strategy) as coordinator:
+        assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
+        wait_until(lambda: told_of(cluster), "a status")
+    strategy.close()
+    wait_until(lambda: not told_of(cluster), "the end of its session")
