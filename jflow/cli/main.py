@@ -154,8 +154,25 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "(default: JFLOW_CHECKPOINT_ROOTS; else any directory if the server listens on the "
         "loopback interface only, and none if it does not)",
     )
+    server.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT[+]",
+        help="where Prometheus finds the metrics of the task; with + the first free port from PORT "
+        "on (default: JFLOW_METRICS, else nowhere)",
+    )
     add_log_options(server)
     server.set_defaults(run=_server)
+    token = commands.add_parser(
+        "metrics-token", help="the token with which Prometheus reads metrics of other machines"
+    )
+    token.set_defaults(run=_metrics_token)
+
+
+def _metrics_token(_: argparse.Namespace) -> None:
+    from jflow.net.wire import load_secret  # noqa: PLC0415 - no other command needs it here
+    from jflow.task.server.metrics import METRICS  # noqa: PLC0415
+
+    print(load_secret().key(METRICS).hex())
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -210,6 +227,8 @@ def _server(options: argparse.Namespace) -> None:
     from jflow.task.server.definition import which_task  # noqa: PLC0415
     from jflow.task.server.loop import exempt_from_collection  # noqa: PLC0415
 
+    if options.metrics is not None:
+        os.environ["JFLOW_METRICS"] = options.metrics
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
     server = Server(

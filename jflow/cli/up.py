@@ -66,6 +66,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="part of a GPU's memory that each worker on it takes (default: 0.75, divided by them)",
     )
     up.add_argument(
+        "--metrics",
+        type=int,
+        metavar="PORT",
+        help="the metrics of each task for Prometheus, at the first free ports from PORT on",
+    )
+    up.add_argument(
         "--dashboard", action="store_true", help="serve the page of `jflow dashboard` as well"
     )
     up.set_defaults(run=_up)
@@ -79,6 +85,8 @@ def _up(options: argparse.Namespace) -> int:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
     log_options(options)  # refuses variables that the tasks would refuse
     os.environ.update(log_variables(options))
+    if options.metrics is not None:
+        os.environ["JFLOW_METRICS"] = f"{options.metrics}+"
     if options.logs is not None:
         _make_folder(options.logs)
     try:

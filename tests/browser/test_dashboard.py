@@ -173,6 +173,8 @@ def test_hostile_names_are_names(
         queue.put(1.0)
         with opened(browser, url) as page:
             expect(page.locator("#queues")).to_contain_text("<script>", timeout=30_000)
+            expect(page.locator("#queues")).to_contain_text("\\u202e")
+            expect(page.locator("#queues")).not_to_contain_text("\u202e")
             assert page.locator("main img:visible, main script").count() == 0
             assert page.evaluate("document.documentElement.scrollWidth") <= 1280
             check(page)

@@ -49,13 +49,19 @@ def _dashboard(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def served(targets: Sequence[str], seconds: float = TIMEOUT_S, port: int = 0) -> Iterator[str]:
+def served(
+    targets: Sequence[str],
+    seconds: float = TIMEOUT_S,
+    port: int = 0,
+    interval_s: float = _INTERVAL_S,
+) -> Iterator[str]:
     """A context manager that serves the page of a cluster on a thread.
 
     Args:
       targets: servers of the cluster.
       seconds: how long a server or a task has to answer.
       port: where to listen on this machine's loopback; 0 for any free port.
+      interval_s: the time between two looks at the cluster while the page is open, in seconds.
 
     Yields:
       The URL, with a token that is valid as long as the block.
@@ -74,7 +80,7 @@ def served(targets: Sequence[str], seconds: float = TIMEOUT_S, port: int = 0) ->
         ) from None
     from jflow.cli.dashboard.looks import Looks  # noqa: PLC0415 - it imports JAX
 
-    with _listening(port) as listener, Looks(targets, seconds, _INTERVAL_S) as looks:
+    with _listening(port) as listener, Looks(targets, seconds, interval_s) as looks:
         token, bound = secrets.token_urlsafe(24), listener.getsockname()[1]
         config = uvicorn.Config(
             application(looks, token, bound), log_config=None, access_log=False, lifespan="off"

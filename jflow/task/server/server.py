@@ -37,11 +37,13 @@ from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla import export_platform
 from jflow.state.checkpoint_files import ANYWHERE
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
+from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
 from jflow.task.execution import local_devices, memory_limits
 from jflow.task.master import Master
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
+from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
 from jflow.task.server.slow_steps import SlowSteps
 from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker
@@ -49,6 +51,7 @@ from jflow.task.worker import Worker
 _LOG = logging.getLogger(__name__)
 _N_THREADS = 8
 _STOP_S = 5.0
+_LOOK_S = 5.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 _CHECKPOINTS_VARIABLE = "JFLOW_CHECKPOINT_ROOTS"
 
@@ -124,6 +127,7 @@ class Server(Closing):
         self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
         self._stopped = threading.Event()
         self._running: _Running | None = None
+        self._metrics: MetricsServer | None = None
         if start:
             self.start()
 
@@ -194,6 +198,12 @@ class Server(Closing):
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
             VALIDATOR.start()
+            try:
+                token = terms.secret.key(METRICS).hex()
+                self._metrics = serve_metrics(self._task, self._look, tls, token)
+            except BaseException:
+                self.stop()
+                raise
             event(_LOG, logging.INFO, "server_started", server=str(self._task), at=self._address)
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -220,6 +230,9 @@ class Server(Closing):
         It returns within seconds even if a program is running, which cannot be interrupted.
         """
         running, self._running = self._running, None
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.close()
         if running is not None:
             running.watched.is_serving = False
             try:
@@ -245,6 +258,14 @@ class Server(Closing):
     @property
     def _address(self) -> str:
         return self._cluster.task_address(self._task.job, self._task.index)
+
+    def _look(self, request: StatusRequest) -> tuple[TaskStatus, Sequence[CoordinatorStatus]]:
+        running = self._started()
+
+        async def look() -> tuple[TaskStatus, Sequence[CoordinatorStatus]]:
+            return running.watched.inspect(request), running.master.coordinators().coordinators
+
+        return SERVERS.run_coroutine(look(), _LOOK_S)
 
     def _started(self) -> _Running:
         if self._running is None:

@@ -24,7 +24,14 @@ function bytes(value) {
 const count = (value) => (value === null || value === undefined ? "-" : value.toLocaleString("en"));
 const rate = (value) => (value === null || value === undefined ? "-" : value.toFixed(1));
 const container = (name) => name || "(default)";
-const short = (text) => (text.length > 300 ? `${text.slice(0, 150)} … ${text.slice(-150)}` : text);
+
+// Characters that are not seen, or that change the direction of what follows, are shown as escapes.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+function short(text) {
+  const cut = text.length > 300 ? `${text.slice(0, 150)} … ${text.slice(-150)}` : text;
+  return cut.replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 // A column: heading, key to sort by, text, and what is special: a number, a mark for what is bad,
 // an element instead of a text.
