@@ -9,5 +9,6 @@ from jflow.client.ops.summaries import scalar as scalar
 from jflow.client.ops.summaries import text as text
 from jflow.training.event_files import FileWriter as FileWriter
 from jflow.training.event_files import FileWriterCache as FileWriterCache
+from jflow.training.event_files import create_file_writer as create_file_writer
 
 _tracebacks.end_here(globals())

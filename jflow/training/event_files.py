@@ -6,10 +6,13 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from jflow.base.handles import Closing
+from jflow.client.ops.summaries import WRITERS, DefaultWriter
 from jflow.state.records import checked_summary, needed, scalar_value
 
 _NUMBERS = itertools.count()
@@ -86,6 +89,16 @@ class FileWriter(Closing):
         """
         self.add_summary(scalar_value(tag, value), global_step)
 
+    @contextmanager
+    def as_default(self, step: int | None = None) -> Iterator[FileWriter]:
+        """A context manager in which this records the summaries of values without a graph.
+
+        Args:
+          step: the step of those that name none.
+        """
+        with WRITERS.pushed(DefaultWriter(self, step)):
+            yield self
+
     def flush(self) -> None:
         """Writes to disk what was added so far. Raises RuntimeError if the writer is closed."""
         with self._lock:
@@ -126,6 +139,25 @@ class FileWriter(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._writer is None else "open"
         return f"<jflow.summary.FileWriter of {self._logdir!r}, {state}>"
+
+
+def create_file_writer(
+    logdir: str | os.PathLike[str],
+    flush_millis: float = 120_000,
+    filename_suffix: str | None = None,
+) -> FileWriter:
+    """Returns a writer of event files, under the name and with the units of TensorFlow 2.
+
+    Args:
+      logdir: directory of the event files, which is made if it does not exist.
+      flush_millis: the file is flushed when a summary is added this many milliseconds after the
+        last time.
+      filename_suffix: last part of the name of the file.
+
+    Raises:
+      UnimplementedError, OSError: as `FileWriter`.
+    """
+    return FileWriter(logdir, flush_millis / 1000, filename_suffix)
 
 
 class FileWriterCache:

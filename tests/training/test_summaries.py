@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.client.ops.summaries import WRITERS, DefaultWriter
 from jflow.state.records.v1 import summary_pb2 as pb
 from jflow.training import event_files
 from tests.clusters import Backend
@@ -147,3 +149,81 @@ def test_without_the_package_a_training_only_logs_its_rate(
         tf.train.MonitoredTrainingSession(
             checkpoint_dir=tmp_path, scaffold=tf.train.Scaffold(summary_op=tf.summary.merge_all())
         )
+
+
+# Without a graph ----------------------------------------------------------------------------------
+
+
+class Writer:
+    """Keeps the values of summaries, by step."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int | None]] = []
+        self.messages: list[Any] = []
+
+    def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
+        (value,) = pb.Summary.FromString(summary).value
+        self.seen.append((value.tag, global_step))
+        self.messages.append(value)
+
+
+@pytest.fixture
+def writer(backend: Backend) -> Iterator[Writer]:
+    made = Writer()
+    with tf.connect(backend.target), WRITERS.pushed(DefaultWriter(made, None)):
+        yield made
+
+
+def test_a_value_is_recorded_with_its_step(writer: Writer) -> None:
+    loss = tf.Variable(0.5, name="loss")
+    for step in range(2):
+        loss.assign_add(1.0)
+        data = tf.summary.scalar("a loss", loss, step=step, family="train")
+        assert isinstance(data, bytes)
+    tf.summary.histogram("w", np.arange(5.0), step=2)
+    tf.summary.text("note", "**bold**", step=3)
+    assert writer.seen == [("train/a_loss", 0), ("train/a_loss", 1), ("w", 2), ("note", 3)]
+    assert [one.simple_value for one in writer.messages[:2]] == [1.5, 2.5]
+    assert writer.messages[2].histo.num == 5
+    assert writer.messages[3].tensor.string_val == [b"**bold**"]
+
+
+def test_the_step_of_the_writer_is_that_of_summaries_without_one(writer: Writer) -> None:
+    with WRITERS.pushed(DefaultWriter(writer, 7)):
+        tf.summary.scalar("x", 1.0)
+    with pytest.raises(ValueError, match="'x' has no step: give step="):
+        tf.summary.scalar("x", 1.0)
+    assert writer.seen == [("x", 7)]
+
+
+def test_without_a_writer_a_summary_is_serialized_only() -> None:
+    with tf.connect():
+        (value,) = pb.Summary.FromString(tf.summary.scalar("x", np.float32(2.0))).value
+    assert (value.tag, value.simple_value) == ("x", 2.0)
+
+
+def test_what_cannot_be_recorded_is_refused(writer: Writer) -> None:
+    @tf.function
+    def inside(x: Any) -> Any:
+        tf.summary.scalar("x", x, step=1)
+        return x
+
+    with pytest.raises(TypeError, match="return the value from the function"):
+        inside(1.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="requires a scalar"):
+        tf.summary.scalar("x", np.ones(3), step=1)
+    with pytest.raises(ValueError, match="has collections, and is of no graph"):
+        tf.summary.scalar("x", 1.0, collections=["mine"], step=1)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="is of a graph"):
+        tf.summary.scalar("x", 1.0, step=1)
+    assert not writer.seen
+
+
+def test_summaries_of_a_file_writer_are_in_its_file(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    writer = tf.summary.create_file_writer(tmp_path)
+    with tf.connect(), writer.as_default(step=4):
+        tf.summary.scalar("loss", 0.25)
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    assert b"loss" in file.read_bytes()

@@ -1,24 +1,60 @@
-"""Summaries: operations that serialize values of a step for TensorBoard."""
+"""Summaries for TensorBoard: operations of a graph, and values that are recorded at once.
+
+In a graph a summary is an operation, whose value `FileWriter.add_summary` takes. Where variables
+are eager, inside `jflow.connect` and outside of graphs, a summary of a value is recorded by the
+default writer.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from jflow.base.values import abstract, shape_text, string
+import jax
+import numpy as np
+
+from jflow.base.context import Stack
+from jflow.base.values import abstract, as_strings, shape_text, string
 from jflow.client.ops.host_calls import strings_of
-from jflow.compiler.graph import GraphKeys, Tensor, name_scope
+from jflow.compiler.graph import GraphKeys, Tensor, name_scope, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
+from jflow.state.records import SUMMARIES
+
+Summary = Tensor | bytes
+"""A summary: string[] of a graph, or serialized."""
+
+
+class SummaryWriter(Protocol):
+    """Writes summaries somewhere, such as into an event file."""
+
+    def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
+        """Writes a serialized summary of a step."""
+
+
+class DefaultWriter(NamedTuple):
+    """The writer that records summaries, and their step where they name none."""
+
+    writer: SummaryWriter
+    step: int | None
+
+
+WRITERS: Stack[DefaultWriter] = Stack(is_strict=False)
+"""The default writers of this thread."""
 
 _ILLEGAL = re.compile(r"[^-/\w.]")
 
 
 def scalar(
-    name: str, tensor: Any, collections: Sequence[str] | None = None, family: str | None = None
-) -> Tensor:
-    """Returns the serialized summary of a scalar, string[].
+    name: str,
+    tensor: Any,
+    collections: Sequence[str] | None = None,
+    family: str | None = None,
+    *,
+    step: int | None = None,
+) -> Summary:
+    """Returns the serialized summary of a scalar, string[]; records it if there is no graph.
 
     Args:
       name: the tag under which TensorBoard shows it, after the current name scope; other
@@ -26,10 +62,14 @@ def scalar(
       tensor: number[].
       collections: names of the graph collections that list it; None for the summaries.
       family: prefix of the tag, by which TensorBoard groups.
+      step: the step that a value without a graph belongs to; None for that of the writer.
 
     Raises:
-      ValueError: if the tensor is not a scalar.
+      ValueError: if the tensor is not a scalar; if there is a step in a graph, or none without one.
+      TypeError: if it is a value inside of a function, which has no number yet.
     """
+    if not _is_of_graph(name, tensor, collections, step):
+        return _recorded("scalar_summary", name, tensor, family, step)
     value = _default_graph().as_tensor(tensor)
     if value.aval.shape not in (None, ()):
         raise ValueError(
@@ -40,17 +80,25 @@ def scalar(
 
 
 def histogram(
-    name: str, values: Any, collections: Sequence[str] | None = None, family: str | None = None
-) -> Tensor:
+    name: str,
+    values: Any,
+    collections: Sequence[str] | None = None,
+    family: str | None = None,
+    *,
+    step: int | None = None,
+) -> Summary:
     """Returns the serialized histogram summary of a tensor's elements, string[].
 
     Args:
-      name, collections, family: as for `scalar`.
+      name, collections, family, step: as for `scalar`.
       values: number[...].
 
     Raises:
       InvalidArgumentError: in the step, if a number is not finite.
+      ValueError, TypeError: as `scalar`.
     """
+    if not _is_of_graph(name, values, collections, step):
+        return _recorded("histogram_summary", name, values, family, step)
     value = _default_graph().as_tensor(values)
     return _summary("histogram_summary", name, value, collections, family)
 
@@ -61,11 +109,13 @@ def image(
     max_outputs: int = 3,
     collections: Sequence[str] | None = None,
     family: str | None = None,
-) -> Tensor:
+    *,
+    step: int | None = None,
+) -> Summary:
     """Returns the serialized summary of images as PNG, string[].
 
     Args:
-      name, collections, family: as for `scalar`.
+      name, collections, family, step: as for `scalar`.
       tensor: u8[n, height, width, 1, 3 or 4], or floats, which are scaled: without negative ones
         so that the largest of an image becomes 255, others so that 0 becomes 127.
       max_outputs: how many of them to show.
@@ -77,20 +127,31 @@ def image(
     """
     if max_outputs < 1:
         raise ValueError(f"expected max_outputs of at least 1, got {max_outputs}")
+    if not _is_of_graph(name, tensor, collections, step):
+        return _recorded("image_summary", name, tensor, family, step, max_outputs=max_outputs)
     value = _default_graph().as_tensor(tensor)
     return _summary("image_summary", name, value, collections, family, max_outputs=max_outputs)
 
 
-def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Tensor:
+def text(
+    name: str,
+    tensor: Any,
+    collections: Sequence[str] | None = None,
+    *,
+    step: int | None = None,
+) -> Summary:
     """Returns the serialized summary of text, string[]; TensorBoard shows it as Markdown.
 
     Args:
-      name, collections: as for `scalar`.
+      name, collections, step: as for `scalar`.
       tensor: string[...].
 
     Raises:
       TypeError: if these are not strings.
+      ValueError: as `scalar`.
     """
+    if not _is_of_graph(name, tensor, collections, step):
+        return _recorded("text_summary", name, tensor, None, step)
     value = strings_of(_default_graph(), tensor)
     return _summary("text_summary", name, value, collections, None)
 
@@ -162,6 +223,47 @@ def _summary(
     for key in (GraphKeys.SUMMARIES,) if collections is None else collections:
         graph.add_to_collection(key, op)
     return op
+
+
+def _is_of_graph(
+    name: str, value: Any, collections: Sequence[str] | None, step: int | None
+) -> bool:
+    """Whether a summary is an operation of a graph, and not recorded at once."""
+    if isinstance(value, Tensor) or owners.current() is None:
+        if step is not None:
+            raise ValueError(
+                f"the summary {name!r} is of a graph, whose steps add_summary(…, step) is told; "
+                "step= is for values outside of graphs"
+            )
+        return True
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"the summary {name!r} is of a value inside of a function that is being traced: return "
+            "the value from the function, and record it after the call"
+        )
+    if collections is not None:
+        raise ValueError(f"the summary {name!r} has collections, and is of no graph")
+    return False
+
+
+def _recorded(
+    function: str, name: str, value: Any, family: str | None, step: int | None, **attributes: Any
+) -> bytes:
+    """Serializes a summary of a value and gives it to the default writer, if there is one."""
+    default = WRITERS.top
+    if step is None and default is not None:
+        step = default.step
+    if step is None and default is not None:
+        raise ValueError(
+            f"the summary {name!r} has no step: give step=, or as_default(step) of the writer"
+        )
+    tag = f"{_clean(family)}/{_clean(name)}" if family else _clean(name)
+    array = as_strings(value) if function == "text_summary" else np.asarray(value)
+    (data,) = SUMMARIES[function](array, tag=tag, **attributes)
+    summary: bytes = data.item()
+    if default is not None:
+        default.writer.add_summary(summary, step)
+    return summary
 
 
 def _clean(name: Any) -> str:
