@@ -142,7 +142,7 @@ def test_a_stopped_task_is_found_within_a_minute(
     with load(targets[1]), opened(browser, url) as page:
         row = page.locator("#tasks tbody tr", has_text="/job:worker/task:1")
         expect(row).to_contain_text("up")
-        pid = _pid(url, "/job:worker/task:1", targets)
+        pid = _pid("/job:worker/task:1", targets)
         os.kill(pid, signal.SIGSTOP)
         try:
             expect(page.locator("#status")).to_contain_text("1 of 3 tasks do not", timeout=60_000)
@@ -156,7 +156,63 @@ def test_a_stopped_task_is_found_within_a_minute(
         expect(page.locator("#status")).to_contain_text("3 tasks are up", timeout=60_000)
 
 
-def _pid(url: str, task: str, targets: list[str]) -> int:
+@contextmanager
+def slowed(pid: int) -> Iterator[None]:
+    """Stops a process for nine tenths of the time."""
+    end = threading.Event()
+
+    def slow() -> None:
+        while not end.wait(0.01):
+            os.kill(pid, signal.SIGSTOP)
+            end.wait(0.09)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_the_slow_one_of_two_workers_is_found_within_a_minute(
+    browser: Browser, url: str, targets: list[str], slow: int
+) -> None:
+    end = threading.Event()
+    with tf.connect(targets[0]), tf.device("/job:ps"):
+        weight = tf.Variable(np.full((256, 256), 0.01, np.float32), name="shared")
+
+    @tf.function
+    def train(x: Any) -> Any:
+        slopes = []
+        for index in range(2):
+            with tf.device(f"/job:worker/task:{index}"):
+                slopes.append(1e-6 * jnp.sum(jnp.tanh(x @ weight.value())))
+        weight.assign_sub((slopes[0] + slopes[1]) * jnp.ones((256, 256)))
+        return slopes[0]
+
+    def run() -> None:
+        with tf.connect(targets[0]):
+            while not end.is_set():
+                train(np.ones((256, 256), np.float32))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        with slowed(_pid(f"/job:worker/task:{slow}", targets)), opened(browser, url) as page:
+            page.locator("#tasks thead button", has_text="waited for").click()
+            top = page.locator("#tasks tbody tr").first
+            expect(top).to_contain_text(f"/job:worker/task:{slow}", timeout=60_000)
+            page.wait_for_timeout(5000)
+            expect(top).to_contain_text(f"/job:worker/task:{slow}", timeout=60_000)
+    finally:
+        end.set()
+        thread.join()
+
+
+def _pid(task: str, targets: list[str]) -> int:
     from jflow.cli.watcher import Watcher  # noqa: PLC0415
 
     with Watcher(targets, 10.0) as watcher:

@@ -208,8 +208,19 @@ def test_what_cannot_be_recorded_is_refused(writer: Writer) -> None:
         tf.summary.scalar("x", x, step=1)
         return x
 
-    with pytest.raises(TypeError, match="return the value from the function"):
-        inside(1.0)
+    variable = tf.Variable(1.0, name="read")
+
+    @tf.function
+    def of_a_variable() -> Any:
+        tf.summary.scalar("x", variable, step=1)
+
+    @tf.function
+    def of_a_constant() -> Any:
+        tf.summary.scalar("x", 1.0, step=1)
+
+    for call in (lambda: inside(1.0), of_a_variable, of_a_constant):
+        with pytest.raises(TypeError, match="return the value from the function"):
+            call()
     with pytest.raises(tf.errors.InvalidArgumentError, match="requires a scalar"):
         tf.summary.scalar("x", np.ones(3), step=1)
     with pytest.raises(ValueError, match="has collections, and is of no graph"):
@@ -217,6 +228,14 @@ def test_what_cannot_be_recorded_is_refused(writer: Writer) -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match="is of a graph"):
         tf.summary.scalar("x", 1.0, step=1)
     assert not writer.seen
+
+
+def test_serialized_summaries_are_merged_without_a_graph(writer: Writer) -> None:
+    n_operations = len(tf.get_default_graph().get_operations())
+    made = [tf.summary.scalar(name, 1.0, step=1) for name in ("a", "b")]
+    merged = tf.summary.merge(made)
+    assert [value.tag for value in pb.Summary.FromString(merged).value] == ["a", "b"]
+    assert len(tf.get_default_graph().get_operations()) == n_operations
 
 
 def test_summaries_of_a_file_writer_are_in_its_file(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Looks(Closing):
         """
         with self._question_lock:
             reports = [one.report for one in self._questions.inspect(()) if one.is_up]
-            steps = next_steps(reports, 1, wait_s, self._seconds)
+        steps = next_steps(reports, 1, wait_s, self._seconds)
         if not steps:
             raise DeadlineExceededError(f"no step ended in {wait_s:g} s")
         trace = combined(steps)

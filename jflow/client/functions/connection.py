@@ -326,7 +326,7 @@ class Connection(Carded, Closing):
             ),
         )
 
-    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+    def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         """Tells the server the status of this program's coordinator, for watchers."""
         self._backend.publish_coordinator(status, deadline)
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from jflow.base.context import Stack
@@ -20,6 +19,7 @@ from jflow.client.ops.host_calls import strings_of
 from jflow.compiler.graph import GraphKeys, Tensor, name_scope, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
+from jflow.plan.xla import internals
 from jflow.state.records import SUMMARIES
 
 Summary = Tensor | bytes
@@ -57,8 +57,9 @@ def scalar(
     """Returns the serialized summary of a scalar, string[]; records it if there is no graph.
 
     Args:
-      name: the tag under which TensorBoard shows it, after the current name scope; other
-        characters than letters, digits and "-/_." become "_", and "_1", "_2", … make it unique.
+      name: the tag under which TensorBoard shows it; other characters than letters, digits and
+        "-/_." become "_". In a graph it is below the current name scope, and "_1", "_2", … make
+        it unique.
       tensor: number[].
       collections: names of the graph collections that list it; None for the summaries.
       family: prefix of the tag, by which TensorBoard groups.
@@ -158,7 +159,7 @@ def text(
 
 def merge(
     inputs: Sequence[Any], collections: Sequence[str] | None = None, name: str = "merge"
-) -> Tensor:
+) -> Summary:
     """Merges several serialized summaries into one, string[].
 
     Args:
@@ -173,6 +174,10 @@ def merge(
     """
     if not inputs:
         raise ValueError("expected at least one summary to merge, got none")
+    if owners.current() is not None and all(isinstance(one, bytes) for one in inputs):
+        (merged_bytes,) = SUMMARIES["merge_summaries"](*map(as_strings, inputs))
+        summary: bytes = merged_bytes.item()
+        return summary
     graph = _default_graph()
     strings = [strings_of(graph, value) for value in inputs]
     merged = call(graph, "merge_summaries", strings, [abstract((), string)], name=name).outputs[0]
@@ -183,7 +188,7 @@ def merge(
 
 def merge_all(
     key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str = "merge"
-) -> Tensor | None:
+) -> Summary | None:
     """Merges all summaries in a collection of the default graph into one; None if it has none.
 
     Args:
@@ -236,10 +241,10 @@ def _is_of_graph(
                 "step= is for values outside of graphs"
             )
         return True
-    if isinstance(value, jax.core.Tracer):
+    if internals.is_tracing():
         raise TypeError(
-            f"the summary {name!r} is of a value inside of a function that is being traced: return "
-            "the value from the function, and record it after the call"
+            f"the summary {name!r} is inside of a function that is being traced: return the value "
+            "from the function, and record it after the call"
         )
     if collections is not None:
         raise ValueError(f"the summary {name!r} has collections, and is of no graph")
@@ -262,7 +267,7 @@ def _recorded(
     (data,) = SUMMARIES[function](array, tag=tag, **attributes)
     summary: bytes = data.item()
     if default is not None:
-        default.writer.add_summary(summary, step)
+        default.writer.add_summary(summary, None if step is None else int(step))
     return summary
 
 

@@ -263,8 +263,8 @@ class Backend(Protocol):
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         """Returns the containers of all tasks that are up, with their memory."""
 
-    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
-        """Tells the master the status of this program's coordinator; does nothing here."""
+    def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
+        """Tells the master the status of this program's coordinator; None if it has ended."""
 
     def close(self) -> None:
         """Cancels running steps and releases all resources."""

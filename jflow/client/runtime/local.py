@@ -232,7 +232,7 @@ class LocalBackend:
         request = StatusRequest(("containers",))
         return {LOCAL_TASK: list_containers(self._containers, request)[1]}
 
-    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+    def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         """Does nothing: a session of this process has no watchers."""
 
     def close(self) -> None:

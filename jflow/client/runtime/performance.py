@@ -17,7 +17,6 @@ from jflow.base.text import seconds_text
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.tracing import BLOCKS, TracedStep, TracingExecutable
 from jflow.compiler.placement import Explanation
-from jflow.errors import OpError
 from jflow.view.captions import counted
 from jflow.view.measurements import ContainerMemory, Measurements, StepRun
 from jflow.view.report import report_page, summary
@@ -152,9 +151,10 @@ class _Collector:
         """Returns what was measured, once what was asked is known."""
         seconds = now() - self._start
         self._new.put(None)
-        self._thread.join()
+        self._thread.join(_PATIENCE_S)  # what is not known by then is not shown
         with self._lock:
             steps, n_steps = [*self._steps], self._n_steps
+            explanations, memory = {**self._explanations}, sorted(self._memory.values())
         runs = [
             StepRun(
                 self._titles[step.executable],
@@ -164,8 +164,8 @@ class _Collector:
             )
             for step in steps
         ]
-        memory = sorted(self._memory.values())
-        return Measurements(seconds, runs, n_steps, self._explanations, memory)
+        unknown = dict.fromkeys(self._titles.values(), "it was not known when the block ended")
+        return Measurements(seconds, runs, n_steps, unknown | explanations, memory)
 
     def _unique(self, title: str) -> str:
         """Returns a title that no other step has."""
@@ -187,7 +187,9 @@ class _Collector:
             if executable is None:
                 self._look_at_memory()
                 return
-            self._explanations[self._titles[executable]] = _explained(executable)
+            explained = _explained(executable)
+            with self._lock:
+                self._explanations[self._titles[executable]] = explained
             self._backends[id(executable.backend)] = executable.backend
             if self._new.empty():
                 self._look_at_memory()
@@ -196,7 +198,7 @@ class _Collector:
         for backend in self._backends.values():
             try:
                 found = backend.containers(Deadline(_PATIENCE_S))
-            except (OpError, RuntimeError):  # the session is closed, or its cluster lost
+            except Exception:  # the session is closed, or its cluster lost: the rest is shown
                 continue
             for task, containers in found.items():
                 for one in containers:
@@ -204,12 +206,13 @@ class _Collector:
                     row = ContainerMemory(*key, one.n_variables, one.n_resources, one.n_bytes)
                     former = self._memory.get(key)
                     if former is None or row.n_bytes >= former.n_bytes:
-                        self._memory[key] = row
+                        with self._lock:
+                            self._memory[key] = row
 
 
 def _explained(executable: TracingExecutable) -> Explanation | str:
     """Explains the placement of a step, or says why that is not possible."""
     try:
         return executable.explain(Deadline(_PATIENCE_S))
-    except (OpError, RuntimeError, ValueError) as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    except Exception as error:  # of any class: strategies are the user's
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -276,9 +276,10 @@ class RemoteBackend:
             report.task: report.status.containers for report in reports if report.status is not None
         }
 
-    def publish_coordinator(self, status: CoordinatorStatus, deadline: Deadline) -> None:
+    def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         client = self.connection(deadline)
-        client.call(MasterSession.publish_coordinator, status.to_bytes(), deadline)
+        packed = b"" if status is None else status.to_bytes()
+        client.call(MasterSession.publish_coordinator, packed, deadline)
 
     def close(self) -> None:
         # Without the lock, which a connecting thread holds. That thread sets `_client` and then

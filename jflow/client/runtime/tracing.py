@@ -41,6 +41,9 @@ class TracedStep(NamedTuple):
         return measured(self.records, self.names, self.start, self.finish)
 
 
+_RECEIPT_S = 10.0
+"""How long the end of a block waits for steps that have ended to be taken, in seconds."""
+
 Receive = Callable[[TracedStep], None]
 """Takes a step of a block when it has ended; may be called on any thread."""
 
@@ -60,6 +63,24 @@ class _Blocks:
         self._lock = threading.Lock()
         self._of_thread: Stack[Receive] = Stack(is_strict=False)
         self._of_process: tuple[Receive, ...] = ()
+        self._started: set[Future[list[Array]]] = set()
+        self._received = threading.Condition()
+
+    def await_receipt(self, started: Future[list[Array]]) -> Callable[[], None]:
+        """Notes that receivers take a started step when it ends; returns what says that they have.
+
+        A future wakes those that wait for it before it calls back, so a block could end before it
+        has a step whose result was taken in it.
+        """
+        with self._received:
+            self._started.add(started)
+
+        def have_taken() -> None:
+            with self._received:
+                self._started.discard(started)
+                self._received.notify_all()
+
+        return have_taken
 
     def receivers(self) -> tuple[Receive, ...]:
         """Returns what takes the steps of this thread; empty outside of all blocks."""
@@ -91,6 +112,10 @@ class _Blocks:
         try:
             yield
         finally:
+            with self._received:
+                self._received.wait_for(
+                    lambda: not any(one.done() for one in self._started), _RECEIPT_S
+                )
             with self._lock:
                 self.n_open -= 1
 
@@ -197,11 +222,16 @@ class TracingExecutable:
         started = self.inner.start(feeds, deadline, effect=effect, records=noted)
         names = self.names
 
+        have_taken = BLOCKS.await_receipt(started)
+
         def keep(done: Future[list[Array]]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                step = TracedStep(noted, names, start, now(), self)
-                for receive in receivers:
-                    receive(step)
+            try:
+                if not done.cancelled() and done.exception() is None:
+                    step = TracedStep(noted, names, start, now(), self)
+                    for receive in receivers:
+                        receive(step)
+            finally:
+                have_taken()
 
         started.add_done_callback(keep)
         return started

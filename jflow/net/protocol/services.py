@@ -238,7 +238,7 @@ class MasterSession(Protocol):
 
     @remote(doing="telling the state of a coordinator")
     async def publish_coordinator(self, packed: bytes, deadline: Deadline) -> None:
-        """Takes the status of the client's coordinator, a packed `CoordinatorStatus`.
+        """Takes the status of the client's coordinator, a packed `CoordinatorStatus`; b"" for none.
 
         Raises:
           InvalidArgumentError: if it is malformed.

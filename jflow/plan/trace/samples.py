@@ -122,8 +122,9 @@ def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep
         for plan in plans
     )
     edges = tuple(
-        EdgeName(one.edge, _slot_name(plan, one.slot), str(plan.device), str(one.target))
+        EdgeName(one.edge, names.get(one.slot, "a constant"), str(plan.device), str(one.target))
         for plan in plans
+        for names in [_slot_names(plan)]
         for one in plan.instructions
         if isinstance(one, Send)
     )
@@ -148,6 +149,7 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
 
 def _instructions(plan: Plan) -> Iterator[SampledInstruction]:
     makers: dict[int, int] = {}  # the instruction that fills a slot
+    names = _slot_names(plan)
     for number, one in enumerate(plan.instructions):
         match one:
             case Run():
@@ -164,7 +166,7 @@ def _instructions(plan: Plan) -> Iterator[SampledInstruction]:
                 yield _sampled(f"a value of {one.source}", "receive", makers, edge=one.edge)
             case Send():
                 filled, inputs = (), () if one.slot is None else (one.slot,)
-                name = _slot_name(plan, one.slot)
+                name = names.get(one.slot, "a constant")
                 yield _sampled(name, "send", makers, inputs, edge=one.edge)
             case Feed():
                 filled = (one.slot,)
@@ -191,17 +193,15 @@ def _sampled(
     )
 
 
-def _slot_name(plan: Plan, slot: int | None) -> str:
-    """Returns the name of the operation that fills a slot."""
-    if slot is None:
-        return "a signal"
+def _slot_names(plan: Plan) -> Mapping[int | None, str]:
+    """Returns the names of the values in slots; None is a signal. Others are constants."""
+    names: dict[int | None, str] = {None: "a signal"}
     for one in plan.instructions:
-        if isinstance(one, Feed | Recv) and one.slot == slot:
-            return "a fed value" if isinstance(one, Feed) else "a received value"
+        if isinstance(one, Feed | Recv) and one.slot is not None:
+            names[one.slot] = "a fed value" if isinstance(one, Feed) else "a received value"
+        if isinstance(one, Run | Call):
+            names |= dict.fromkeys(one.outputs, one.op)
         if isinstance(one, Run):
-            held = [(i, to) for i, to in (*one.before, *one.after) if to == slot]
-            if held:
-                return plan.variables[held[0][0]].key.name
-        if isinstance(one, Run | Call) and slot in one.outputs:
-            return one.op
-    return "a constant"
+            held = (*one.before, *one.after)
+            names |= {slot: plan.variables[variable].key.name for variable, slot in held}
+    return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.trace.samples import MAX_STEPS, SampledStep, StepSamples, sampled
 
+_LOG = logging.getLogger(__name__)
 _MAX_S = 600.0
 """The longest time for which steps are waited for, in seconds."""
 
@@ -58,7 +60,11 @@ class StepSampler:
 
     def add(self, plans: Iterable[Plan], records: Iterable[TaskRecord]) -> None:
         """Takes a step that was traced."""
-        step = sampled(plans, records)
+        try:
+            step = sampled(plans, records)
+        except Exception:  # the step has succeeded, whatever becomes of its trace
+            _LOG.exception("a step could not be traced for an observer")
+            return
         for request in self._requests:
             if len(request.steps) < request.n_wanted:
                 request.steps.append(step)

@@ -274,7 +274,7 @@ class ClientSession:
 
     async def publish_coordinator(self, packed: bytes, deadline: Deadline) -> None:
         """See `MasterSession.publish_coordinator`."""
-        self.coordinator = CoordinatorStatus.from_bytes(packed)
+        self.coordinator = CoordinatorStatus.from_bytes(packed) if packed else None
 
     async def sample_steps(self, n_steps: int, seconds: float, deadline: Deadline) -> Array:
         """See `MasterSession.sample_steps`."""
@@ -394,20 +394,24 @@ class ClientSession:
         staging: Staging | None = None,
     ) -> Sequence[Array]:
         step_id = next(self._step_ids)
+        # An attempt that meets an older step is run again, and only the last one has happened.
+        noted = None if records is None else list[TaskRecord]()
         values: Sequence[Array]
         if len(step.entries) == 1:
             (entry,) = step.entries.values()
-            values = await self._run_on_task(step, entry, step_id, feeds, client, records, staging)
+            values = await self._run_on_task(step, entry, step_id, feeds, client, noted, staging)
         else:
             by_index = await StepRunner(
                 step.entries,
                 lambda entry: self._run_on_task(
-                    step, entry, step_id, feeds, client, records, staging
+                    step, entry, step_id, feeds, client, noted, staging
                 ),
             ).run_tasks()
             values = [by_index[index] for index in range(step.n_fetches)]
         if (action := async_failpoint("master.after_run")) is not None:
             await action
+        if records is not None and noted is not None:
+            records += noted
         return values
 
     async def _run_on_task(

@@ -37,6 +37,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _N_PORTS = 100
 """How many ports are tried where the first free one is wanted."""
 
+_N_CALLERS = 16
+"""How many callers are served at a time."""
+
 _LOG = logging.getLogger(__name__)
 
 Look = Callable[[StatusRequest], tuple[TaskStatus, Sequence[CoordinatorStatus]]]
@@ -103,7 +106,10 @@ def serve_metrics(
     app = _guarded(client.make_wsgi_app(registry), None if is_local else token)
     server = _bound(host, port, n_ports)
     if not is_local and tls is not None:
-        server.socket = _context(tls).wrap_socket(server.socket, server_side=True)
+        # The handshake is the handler's: a caller that says nothing must not keep others waiting.
+        server.socket = _context(tls).wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     server.set_app(app)
     address = f"{'http' if is_local else 'https'}://{host}:{server.server_port}/metrics"
     event(_LOG, logging.INFO, "metrics_served", at=address)
@@ -137,7 +143,29 @@ def _labels(text: str) -> frozenset[str]:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    allow_reuse_address = False
+    # Connections that have ended keep a port for a minute; one that listens keeps it in any case.
+    allow_reuse_address = True
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(_N_CALLERS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serves a caller on a thread of its own, or ends its connection if there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serves a caller."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Logs nothing: a caller that breaks off is no event."""
 
     def server_bind(self) -> None:
         """Binds without looking up the name of the host, which may take seconds."""
@@ -263,11 +291,14 @@ class _TaskCollector:
             ("jflow_queue_waiting_puts", "Puts that wait for room.", "n_enqueues"),
             ("jflow_queue_waiting_gets", "Gets that wait for elements.", "n_dequeues"),
         ):
-            sums: dict[tuple[str, ...], float] = {}
-            for one in status.queues:
-                key = (one.container, one.name) if by_queue else (one.container,)
-                sums[key] = sums.get(key, 0.0) + getattr(one, field)
-            yield self._gauge(name, text, names, [*sums.items()])
+            rows = [
+                (
+                    (one.container, one.name) if by_queue else (one.container,),
+                    float(getattr(one, field)),
+                )
+                for one in status.queues
+            ]
+            yield self._gauge(name, text, names, rows)
 
     def _closures(self, coordinators: Sequence[CoordinatorStatus]) -> Iterable[Any]:
         rows = [
@@ -286,8 +317,11 @@ class _TaskCollector:
         rows: Sequence[tuple[Sequence[str], float]],
     ) -> Any:
         family = self._core.GaugeMetricFamily(name, text, labels=("task", *labels))
-        for values, value in rows:
-            family.add_metric((self._task, *values), value)
+        sums: dict[tuple[str, ...], float] = {}
+        for values, value in rows:  # two rows of the same labels would be a malformed page
+            sums[*values] = sums.get((*values,), 0.0) + value
+        for labelled, value in sums.items():
+            family.add_metric((self._task, *labelled), value)
         return family
 
     def _counter(self, name: str, text: str, value: float) -> Any:

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import now
 from jflow.client.functions import Connection
-from jflow.errors import InvalidArgumentError, OpError
+from jflow.errors import OpError
 from jflow.state.watch import CoordinatorStatus
 
 _PERIOD_S = 1.0
-"""How often the status is told at most, in seconds; nothing is sent while it does not change."""
+"""How often the status is told at most, in seconds."""
+_REPEATED_S = 10.0
+"""How often the same status is told again, in seconds: the server may be another one by then."""
 _PATIENCE_S = 5.0
 
 
@@ -34,15 +37,14 @@ def publish_status(
 def _publish(
     status: Callable[[], CoordinatorStatus], connection: Connection, closed: threading.Event
 ) -> None:
-    told: CoordinatorStatus | None = None
+    told, at = None, 0.0
     while not closed.wait(_PERIOD_S):
         present = status()
-        if present == told:
+        if present == told and now() < at + _REPEATED_S:
             continue
         # It is not waited for: if a server is away, the next status is sent once it is back.
         with suppress(OpError, RuntimeError):
-            try:
-                connection.publish_coordinator(present, Deadline(_PATIENCE_S))
-                told = present
-            except InvalidArgumentError:  # a server of an earlier version, which has no such call
-                return
+            connection.publish_coordinator(present, Deadline(_PATIENCE_S))
+            told, at = present, now()
+    with suppress(OpError, RuntimeError):
+        connection.publish_coordinator(None, Deadline(_PATIENCE_S))

@@ -143,3 +143,18 @@ def test_what_a_closed_session_cannot_tell_is_said(backend: Backend) -> None:
     if isinstance(explained, str):  # it was closed before anything was asked
         assert "closed" in explained
     assert "Steps" in report.html()
+
+
+def test_a_step_that_cannot_be_explained_has_a_reason_in_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError
+
+    monkeypatch.setattr("jflow.client.runtime.steps.explain_step", fail)
+    x = tf.constant(1.0) + 1
+    with tf.Session() as session, tf.performance_report() as report:
+        session.run(x)
+    assert [*report.measurements.explanations.values()] == ["KeyError: "]
+    assert "No prediction for some steps: KeyError" in report.html()
+    assert len(report.measurements.memory) <= 1

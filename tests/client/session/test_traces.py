@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -275,6 +276,16 @@ def test_a_block_traces_what_variables_and_queues_do_at_once(backend: Backend) -
         assert v.numpy() == 3.0
     kinds = [{span.kind for span in trace.spans} - {"wait"} for trace in traces]
     assert kinds == [{"program"}, {"call"}, {"call"}]
+
+
+def test_a_started_step_whose_result_was_taken_is_in_the_block(backend: Backend) -> None:
+    with tf.connect(backend.target):
+        queue = tf.FIFOQueue(4, [tf.float32], [()])
+        for _ in range(20):
+            with tf.trace_steps() as traces:
+                asyncio.run(queue.put_async(1.0))
+                assert asyncio.run(queue.get_async()) == 1.0
+            assert len(traces) == 2
 
 
 def test_functions_return_what_they_return_without_a_trace() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,10 +25,10 @@ from jflow.base.cluster import Task
 from jflow.cli.main import main
 from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.net.wire import load_secret, load_tls
-from jflow.state.watch import StatusRequest, TaskStatus
+from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
 from jflow.task.server import Server
 from jflow.task.server.metrics import METRICS, serve_metrics
-from jflow.testing import start_servers
+from jflow.testing import PATIENCE_S, start_servers
 from tests.certificates import make_certificates
 
 BOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
@@ -217,6 +219,58 @@ def test_beyond_the_loopback_callers_need_a_certificate_and_the_token(tmp_path: 
                 read(served.address, context=context, Authorization=given)
     finally:
         served.close()
+
+
+def test_a_caller_that_says_nothing_keeps_no_other_waiting(tmp_path: Path) -> None:
+    folder = {"JFLOW_TLS_DIR": str(make_certificates(tmp_path))}
+    served = serve_metrics(
+        Task("ps", 0),
+        _status,
+        load_tls(Task("ps", 0), folder),
+        "token",
+        {"JFLOW_METRICS": "127.0.0.2:0"},
+    )
+    client = load_tls(None, folder)
+    assert served is not None
+    assert client is not None
+    context = ssl.create_default_context(cafile=client.authority_path)
+    context.check_hostname = False
+    context.load_cert_chain(client.identity_path)
+    port = int(served.address.rsplit(":", 1)[1].split("/")[0])
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.2", port)))
+        assert "jflow_sessions" in read(
+            served.address, context=context, Authorization="Bearer token"
+        )
+        start = time.monotonic()
+        served.close()
+        assert time.monotonic() - start < PATIENCE_S
+
+
+def test_a_port_that_was_read_can_be_used_again_at_once() -> None:
+    environ, task = {"JFLOW_METRICS": "0"}, Task("ps", 0)
+    for _ in range(3):
+        served = serve_metrics(task, _status, None, "", environ)
+        assert served is not None
+        read(served.address)
+        served.close()
+        environ = {"JFLOW_METRICS": served.address.split("/")[2]}
+
+
+def test_rows_of_the_same_labels_are_one_sample() -> None:
+    one = CoordinatorStatus("", 1, 2, 3, 0, 0, 0, ())
+
+    def look(_: StatusRequest) -> Any:
+        return _status(_)[0], (one, one)
+
+    served = serve_metrics(Task("ps", 0), look, None, "", {"JFLOW_METRICS": "0"})
+    assert served is not None
+    text = read(served.address)
+    served.close()
+    assert samples(text)["jflow_closures", "", "running"] == 4
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len({*lines})
 
 
 def _status(_: StatusRequest) -> tuple[TaskStatus, tuple[()]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import jax
@@ -19,7 +20,10 @@ from jflow.base.cluster import ClusterSpec
 from jflow.cli.watcher import Watcher
 from jflow.errors import UnavailableError
 from jflow.launch.testing.waiting import wait_until
+from jflow.state.effects import ConflictError
 from jflow.state.watch import CoordinatorStatus
+from jflow.task.worker.worker import Worker
+from jflow.testing import start_servers
 from jflow.training.coordinator import ClusterCoordinator, PerWorkerValues, engine
 from jflow.training.parameter_servers import ParameterServerStrategy
 from tests.notices import notices_after
@@ -435,6 +439,51 @@ def test_a_performance_report_has_the_closures_with_their_workers_and_what_they_
     assert update.most_missed <= 20
 
 
+def test_a_report_has_the_attempt_of_a_closure_that_was_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 2, "worker": 1})
+        strategy = ParameterServerStrategy(servers[0].cluster_spec)
+        stack.callback(strategy.close)
+        with strategy.scope():
+            first, second = (tf.Variable(1.0, name=name) for name in ("first", "second"))
+        coordinator = stack.enter_context(ClusterCoordinator(strategy))
+
+        @tf.function
+        def mix() -> None:
+            total = first.value() + second.value()
+            first.assign(total)
+            second.assign(total)
+
+        coordinator.schedule(mix, effects="exactly_once")
+        coordinator.join()
+        run_plans, conflicts = Worker._run_plans, []
+
+        async def conflicting(self: Worker, *args: Any) -> Any:
+            values = await run_plans(self, *args)
+            is_second = str(self._context.task) == "/job:ps/task:1"
+            if is_second and args[4:] and len(conflicts) < 3:
+                conflicts.append(args)
+                await asyncio.sleep(0.05)  # so that the other task has succeeded
+                raise ConflictError("an older step has it")
+            return values
+
+        with tf.performance_report() as plain:
+            coordinator.schedule(mix, effects="exactly_once").fetch()
+        monkeypatch.setattr(Worker, "_run_plans", conflicting)
+        with tf.performance_report() as report:
+            coordinator.schedule(mix, effects="exactly_once").fetch()
+        assert len(conflicts) == 3
+        counts = [
+            (len(one.measurements.operations), sum(o.n for o in one.measurements.operations))
+            for one in (plain, report)
+        ]
+        assert counts[0] == counts[1]
+        assert [one.n for one in report.measurements.updates] == [1, 1]
+        assert first.numpy() == 8.0
+
+
 # What watchers of the cluster see -----------------------------------------------------------------
 
 
@@ -473,9 +522,7 @@ def test_a_coordinator_tells_its_cluster_what_goes_on(
 def test_a_coordinator_that_is_closed_is_not_told_of(
     cluster: ClusterSpec, made: Callable[..., ClusterCoordinator]
 ) -> None:
-    strategy = ParameterServerStrategy(cluster)
-    with ClusterCoordinator(strategy) as coordinator:
+    with made() as coordinator:
         assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
         wait_until(lambda: told_of(cluster), "a status")
-    strategy.close()
-    wait_until(lambda: not told_of(cluster), "the end of its session")
+    wait_until(lambda: not told_of(cluster), "the end, while its session is open")

@@ -264,8 +264,11 @@ function writeThroughput(rates) {
 
 async function ask(path) {
   const reply = await fetch(path, { headers: { Authorization: `Bearer ${token}` } });
-  if (!reply.ok) throw new Error((await reply.text()) || `the server answers ${reply.status}`);
-  return reply.json();
+  if (reply.ok) return reply.json();
+  const text = await reply.text();
+  let message = text || `the server answers ${reply.status}`;
+  try { message = JSON.parse(text).error || message; } catch (error) { /* it is plain text */ }
+  throw new Error(message);
 }
 
 function say(text, isBad) {
