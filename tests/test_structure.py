@@ -185,6 +185,7 @@ PUBLIC = [
     "substr",
     "summary",
     "timeline",
+    "opentelemetry_spans",
     "performance_report",
     "trace_steps",
     "train",

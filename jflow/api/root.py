@@ -103,6 +103,7 @@ from jflow.client.ops import trainable_variables as trainable_variables
 from jflow.client.ops import variable_creator_scope as variable_creator_scope
 from jflow.client.ops import variables_initializer as variables_initializer
 from jflow.client.runtime.performance import performance_report as performance_report
+from jflow.client.runtime.telemetry import opentelemetry_spans as opentelemetry_spans
 from jflow.client.runtime.tracing import RunMetadata as RunMetadata
 from jflow.client.runtime.tracing import trace_steps as trace_steps
 from jflow.client.session import Session as Session
