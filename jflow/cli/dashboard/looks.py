@@ -17,12 +17,14 @@ from jflow.cli.timeline import next_steps
 from jflow.cli.watcher import Watcher
 from jflow.errors import DeadlineExceededError, OpError
 from jflow.plan.trace.samples import combined
-from jflow.state.watch import StatusRequest
+from jflow.state.watch import CoordinatorStatus, StatusRequest
 from jflow.view.sampled import step_picture
 from jflow.view.timeline import timeline
 
 IDLE_S = 10.0
 """The time between two looks while there is no viewer, in seconds."""
+COORDINATORS_S = 1.0
+"""How often coordinators are asked for at most, in seconds: they tell no more often."""
 _PAGE = 100
 _WATCHED_S = 15.0
 """For how long after its last request a viewer counts, in seconds."""
@@ -105,10 +107,13 @@ class Looks(Closing):
         self.close()
 
     def _look(self) -> None:
+        coordinators: Sequence[tuple[Task, CoordinatorStatus]] = ()
+        told_at = -COORDINATORS_S
         while not self._is_closed:
             try:
                 seen = self._watcher.inspect(KINDS)
-                coordinators = self._watcher.coordinators()
+                if time.monotonic() >= told_at + COORDINATORS_S:
+                    coordinators, told_at = self._watcher.coordinators(), time.monotonic()
                 self._collector.observe(seen, time.time(), coordinators)
             except OpError as error:
                 self._collector.fail(error.message, time.time())

@@ -113,20 +113,15 @@ class StepSamples(Record, frozen=True):
 def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep:
     """Returns a traced step of these plans."""
     plans = tuple(plans)
+    edges = tuple(_edges(plans))
+    edge_names = {edge.number: edge.name for edge in edges}
     own = tuple(
         SampledPlan(
             str(plan.device),
-            tuple(_instructions(plan)),
+            tuple(_instructions(plan, edge_names)),
             tuple(variable.key.name for variable in plan.variables),
         )
         for plan in plans
-    )
-    edges = tuple(
-        EdgeName(one.edge, names.get(one.slot, "a constant"), str(plan.device), str(one.target))
-        for plan in plans
-        for names in [_slot_names(plan)]
-        for one in plan.instructions
-        if isinstance(one, Send)
     )
     return SampledStep(own, edges, tuple(records))
 
@@ -147,7 +142,16 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
     )
 
 
-def _instructions(plan: Plan) -> Iterator[SampledInstruction]:
+def _edges(plans: Iterable[Plan]) -> Iterator[EdgeName]:
+    for plan in plans:
+        names = _slot_names(plan)
+        for one in plan.instructions:
+            if isinstance(one, Send):
+                name = names.get(one.slot, "a constant")
+                yield EdgeName(one.edge, name, str(plan.device), str(one.target))
+
+
+def _instructions(plan: Plan, edge_names: Mapping[int, str]) -> Iterator[SampledInstruction]:
     makers: dict[int, int] = {}  # the instruction that fills a slot
     names = _slot_names(plan)
     for number, one in enumerate(plan.instructions):
@@ -163,7 +167,8 @@ def _instructions(plan: Plan) -> Iterator[SampledInstruction]:
                 yield _sampled(one.op or one.function, "call", makers, inputs, reads=one.variables)
             case Recv():
                 filled = () if one.slot is None else (one.slot,)
-                yield _sampled(f"a value of {one.source}", "receive", makers, edge=one.edge)
+                name = edge_names.get(one.edge, "a value")
+                yield _sampled(name, "receive", makers, edge=one.edge)
             case Send():
                 filled, inputs = (), () if one.slot is None else (one.slot,)
                 name = names.get(one.slot, "a constant")

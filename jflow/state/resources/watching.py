@@ -28,7 +28,7 @@ def list_containers(
     n_bytes: Counter[str] = Counter()
     for key, variable in containers.variables().items():
         n_variables[key.container] += 1
-        n_bytes[key.container] += memory_bytes(variable.buffer.array)
+        n_bytes[key.container] += variable.buffer.array.nbytes
     n_resources = Counter(key.container for key in containers.resources.cells())
     names = sorted(n_variables.keys() | n_resources.keys())
     page = names[request.first : request.first + request.limit]

@@ -218,10 +218,10 @@ def _shape(kind: BoxKind, parent: Element, bounds: Rect) -> None:
 
 def _lines(diagram: Diagram) -> Iterator[Entry]:
     sends = [value for arrow in diagram.arrows for value in arrow.sent]
-    sent = f"{counted(len(sends), 'send')}, {bytes_text(total_bytes(sends))} a step"
+    sent = f": {counted(len(sends), 'send')}, {bytes_text(total_bytes(sends))} a step"
     labels = {
         "data": "data",
-        "data crossing": f"data that crosses devices: {sent}",
+        "data crossing": f"data that crosses devices{sent if sends else ''}",
         "control": "order only",
         "control crossing": "order only, crosses devices",
         "state": "the same variable",
