@@ -22,7 +22,7 @@ from jflow.base.logs import LogOptions
 from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
 from jflow.base.text import printable
 from jflow.cli.status import PARTIAL, connected
-from jflow.cli.targets import HELP, RunningUp, add_options, parse_tasks, running_ups
+from jflow.cli.targets import HELP, add_options, parse_tasks
 from jflow.errors import NotFoundError
 
 
@@ -55,6 +55,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
+    from jflow.net.wire.running_ups import RunningUp
 
 _N_LINES = 20
 _BLOCK_BYTES = 64 << 10
@@ -198,6 +199,8 @@ def find_logs(target: str | None, tasks: Sequence[Task], seconds: float) -> list
       UnavailableError: if no server answers.
     """
     if target is None and not read_tf_config().cluster:
+        from jflow.net.wire.running_ups import running_ups  # noqa: PLC0415 - it imports JAX
+
         ups = running_ups()
         if len(ups) == 1 and ups[0].logs:
             return _of_up(ups[0], tasks)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jflow.base.text import age_text, bytes_text, printable, table
-from jflow.cli.targets import add_options, candidates, page_of
+from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def repeat(
 
 
 def _status(options: argparse.Namespace) -> int:
+    from jflow.net.wire.running_ups import page_of  # noqa: PLC0415 - it imports JAX
+
     page = page_of(candidates(options.target))
     return show(
         options,

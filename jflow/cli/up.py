@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
-from jflow.cli.targets import announced
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -79,6 +78,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _up(options: argparse.Namespace) -> int:
     from jflow.launch import LocalCluster, TaskResources  # noqa: PLC0415 - watchers need none
+    from jflow.net.wire.running_ups import announced  # noqa: PLC0415 - as above
 
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:

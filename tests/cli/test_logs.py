@@ -18,8 +18,8 @@ from jflow.base.logs import LineFormatter
 from jflow.cli import logs as module
 from jflow.cli.logs import LogTail, find_logs
 from jflow.cli.main import main
-from jflow.cli.targets import announced
 from jflow.launch import LocalCluster
+from jflow.net.wire.running_ups import announced
 from jflow.testing import start_servers, wait_until
 
 

@@ -16,10 +16,9 @@ import pytest
 
 import jflow as tf
 from jflow.base.cluster import Target
-from jflow.cli import targets
 from jflow.cli.main import main
-from jflow.cli.targets import announced, running_ups
-from jflow.net.wire import machine
+from jflow.net.wire import running_ups as running_ups_room
+from jflow.net.wire.running_ups import announced, running_ups
 from jflow.testing import ProgramProcess, wait_until
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
@@ -138,7 +137,7 @@ def test_a_cluster_of_another_machine_is_neither_found_nor_removed(
 ) -> None:
     with announced(["grpc://127.0.0.1:1"]):
         (theirs,) = (folder / ".jflow" / "up").rglob("*.json")
-        for where, name in ((machine, "machine_id"), (targets, "_process_ids")):
+        for where, name in ((running_ups_room, "machine_id"), (running_ups_room, "_process_ids")):
             with monkeypatch.context() as elsewhere:
                 elsewhere.setattr(where, name, lambda: "another")
                 assert running_ups() == []
@@ -214,6 +213,11 @@ def test_a_cluster_with_a_page_says_where_it_is(
         for arguments in ([], [target]):
             assert main(["status", *arguments, "--timeout", "30"]) == 0
             assert f"its page is at {url}" in capsys.readouterr().out
+        with tf.connect(target) as connection:
+            address, _, token = url.partition("#token=")
+            card = connection._repr_html_()
+            assert address in card
+            assert token not in card, "notebooks are shared"
         (found,) = running_ups()
         assert found.page == url
         (file,) = (folder / ".jflow" / "up").rglob("*.json")

@@ -288,6 +288,7 @@ class Connection(Carded, Closing):
             ("server", self._target or "this process"),
             ("state", "closed" if self._is_closed else lost),
             ("placement", strategy_text(self._config.placement)),
+            ("page", _page_text(self._backend.page())),
             ("claim", None if self._claim is None else f"{self._claim[0]}, epoch {self._claim[1]}"),
             ("functions", f"{len(self._calls):,} compiled here"),
         )
@@ -484,6 +485,11 @@ class Connection(Carded, Closing):
             DEFAULT_STRATEGY,
             title,
         )
+
+
+def _page_text(page: str) -> str:
+    """Returns where the live page of a cluster is; without its token, as notebooks are shared."""
+    return page and f"{page.partition('#')[0]}, with the token that `jflow status` says"
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:

@@ -263,6 +263,9 @@ class Backend(Protocol):
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         """Returns the containers of all tasks that are up, with their memory."""
 
+    def page(self) -> str:
+        """Returns the URL of the cluster's live page, if this user serves one here; "" for none."""
+
     def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         """Tells the master the status of this program's coordinator; None if it has ended."""
 

@@ -232,6 +232,9 @@ class LocalBackend:
         request = StatusRequest(("containers",))
         return {LOCAL_TASK: list_containers(self._containers, request)[1]}
 
+    def page(self) -> str:
+        return ""
+
     def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         """Does nothing: a session of this process has no watchers."""
 

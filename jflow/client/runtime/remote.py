@@ -33,6 +33,7 @@ from jflow.errors import (
 from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo, WatchedCluster
 from jflow.net.protocol.call_notices import described
 from jflow.net.wire import connect
+from jflow.net.wire.running_ups import page_of
 from jflow.plan import Plan, private_container
 from jflow.plan.trace.measured import NO_NAMES
 from jflow.state.core import ClusterState
@@ -275,6 +276,9 @@ class RemoteBackend:
         return {
             report.task: report.status.containers for report in reports if report.status is not None
         }
+
+    def page(self) -> str:
+        return page_of([f"grpc://{self._meant.address}"])
 
     def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
         client = self.connection(deadline)
