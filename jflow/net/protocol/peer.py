@@ -179,17 +179,18 @@ class Peer:
     ) -> Sequence[Array]:
         """See `TaskProxy.run_plans`; no function of a client can be called from another task."""
         is_traced, arrivals = records is not None, self.arrivals
-        asker = arrivals.task if arrivals is not None and not is_traced else ""
+        asker = "" if arrivals is None else arrivals.task
         plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
         request = RUN_PLANS.prepared(plans)
         sent = now()
         reply, tensors = await self._reply(incarnation, request, connection, step)
-        if records is None:
-            if arrivals is not None and reply.HasField("ran_plans"):
-                for edge, value in piggybacked_values(reply.ran_plans, tensors).items():
-                    arrivals.deliver(step, edge, value)
-            return RUN_PLANS.read(reply, tensors)
-        return without_records(reply.traced, tensors, sent, records)
+        if records is not None:
+            tensors = without_records(reply.traced, tensors, sent, records)
+        ran = reply.ran_plans if records is None else reply.traced.ran
+        if arrivals is not None and (ran.edges or ran.signals):
+            for edge, value in piggybacked_values(ran, tensors).items():
+                arrivals.deliver(step, edge, value)
+        return RUN_PLANS.read(reply, tensors) if records is None else tensors
 
     def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None

@@ -237,7 +237,7 @@ def _begin_plans(
         )
     )
     if records is not None:
-        return partial(_late_traced_reply, run, records, begun)
+        return partial(_late_traced_reply, run, records, begun, piggybacked)
     if piggybacked is None:
         return _fetch_reply(run)
     return (
@@ -255,13 +255,18 @@ def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateRep
     """Returns a reply with the fetched values and those that are piggybacked."""
     if not piggybacked.values:
         return TemplateReply(fetched)
-    tensors = {edge: value for edge, value in piggybacked.values.items() if value is not None}
-    signals = tuple(edge for edge in piggybacked.values if edge not in tensors)
+    tensors, signals = _divided(piggybacked)
 
     def make() -> pb.Envelope:
         return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
 
     return TemplateReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
+
+
+def _divided(piggybacked: Piggybacked) -> tuple[dict[int, Array], tuple[int, ...]]:
+    """Returns the piggybacked values by edge, and the edges of signals."""
+    tensors = {edge: value for edge, value in piggybacked.values.items() if value is not None}
+    return tensors, tuple(edge for edge in piggybacked.values if edge not in tensors)
 
 
 def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
@@ -378,11 +383,17 @@ async def serve_traced(
 
 
 async def _late_traced_reply(
-    run: Started[Sequence[Array]], records: list[TaskRecord], begun: float
+    run: Started[Sequence[Array]],
+    records: list[TaskRecord],
+    begun: float,
+    piggybacked: Piggybacked | None = None,
 ) -> tuple[pb.Envelope, Sequence[Array]]:
-    """Returns the reply to a traced call that has begun."""
+    """Returns the reply to a traced call that has begun, with the values that are piggybacked."""
     values = run.result if run.is_done else await run.rest()
-    message, tensors = _with_records(values, records, begun)
+    sent, signals = ({}, ()) if piggybacked is None else _divided(piggybacked)
+    message, tensors = _with_records([*values, *sent.values()], records, begun)
+    if sent or signals:
+        message.ran.CopyFrom(pb.RanPlans(edges=sent, signals=signals))
     return pb.Envelope(traced=message), tensors
 
 

@@ -220,16 +220,18 @@ class RanPlans(_message.Message):
     def __init__(self, edges: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Traced(_message.Message):
-    __slots__ = ("n_records", "begun_s", "ended_s", "clock")
+    __slots__ = ("n_records", "begun_s", "ended_s", "clock", "ran")
     N_RECORDS_FIELD_NUMBER: _ClassVar[int]
     BEGUN_S_FIELD_NUMBER: _ClassVar[int]
     ENDED_S_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    RAN_FIELD_NUMBER: _ClassVar[int]
     n_records: int
     begun_s: float
     ended_s: float
     clock: str
-    def __init__(self, n_records: _Optional[int] = ..., begun_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., clock: _Optional[str] = ...) -> None: ...
+    ran: RanPlans
+    def __init__(self, n_records: _Optional[int] = ..., begun_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., clock: _Optional[str] = ..., ran: _Optional[_Union[RanPlans, _Mapping]] = ...) -> None: ...
 
 class SendTensors(_message.Message):
     __slots__ = ("step", "edges", "signals")
