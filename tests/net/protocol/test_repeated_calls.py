@@ -244,20 +244,28 @@ def test_values_on_a_reply_arrive_and_the_others_are_returned(value):
     assert delivered[2][2] is None
 
 
-def test_nothing_is_piggybacked_where_nothing_takes_it_and_in_traced_steps():
+def test_nothing_is_piggybacked_where_nothing_takes_it():
     async def check(peer):
         await peer.run_plans(INCARNATION, 5, 1, [ONE])
         assert host.sessions[0].caller is None
 
-    async def check_traced(peer):
-        records = []
-        await peer.run_plans(INCARNATION, 5, 1, [ONE], records=records)
-        assert host.sessions[0].caller is None
-
     host = Host()
     with_peer(host, check)
-    host = Host()
-    with_peer(host, check_traced, [])
+
+
+def test_values_on_the_reply_of_traced_plans_arrive_beside_the_records():
+    delivered = []
+
+    async def check(peer):
+        for step in (5, 6):
+            records = []
+            same(await peer.run_plans(INCARNATION, step, 1, [ONE], records=records), [ONE])
+            assert records == []  # the host notes nothing
+
+    with_peer(Host(script={"piggybacked": {3: ONE, 4: None}}), check, delivered)
+    assert [one[:2] for one in delivered] == [(s, e) for s in (5, 6) for e in (3, 4)]
+    same(delivered[0][2], ONE)
+    assert delivered[1][2] is None
 
 
 def test_a_reply_that_has_fewer_tensors_than_edges_is_malformed():
