@@ -405,13 +405,15 @@ CLUSTERS = Group(
 )
 
 SEEING = Group(
-    (Case("reports"), Case("live_page")),
+    (Case("reports"), Case("live_page"), Case("pictures", rounds=1)),
     (
         Row("5 ms step in this process, in a report", "5 ms step in this process, alone", 1.1),
         Row("5 ms step of one task, in a report", "5 ms step of one task, alone", 1.1),
         Row("5 ms step of two tasks, in a report", "5 ms step of two tasks, alone", 1.1),
         Row("5 ms step, beside the page", "5 ms step, alone", 1.02),
         Alone("processor time of a task under the page at 2 Hz", 0.01, "%"),
+        Alone("picture of 1000 operations", 1.0),
+        Alone("picture of 100000 operations", 5.0),
     ),
 )
 
