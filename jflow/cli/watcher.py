@@ -109,7 +109,7 @@ class Watcher(Closing):
         return [self._seen(report) for report in self._inspect(request, tasks)]
 
     def coordinators(self) -> list[tuple[Task, CoordinatorStatus]]:
-        """Returns the coordinators that clients have told of, each with the task that was told.
+        """Returns the coordinators of all clients, each with the task that has its status.
 
         Raises:
           UnavailableError: if no server answers.

@@ -10,7 +10,7 @@ from jflow.base.cards import shown
 from jflow.base.text import bytes_text, printable, seconds_text
 from jflow.compiler.placement import Explanation
 from jflow.view.captions import counted
-from jflow.view.measurements import Measurements, StepFigures
+from jflow.view.measurements import Measurements, SpanFigures, StepFigures
 from jflow.view.picture import html_picture
 from jflow.view.timeline import timeline
 
@@ -198,13 +198,7 @@ def _operations(measured: Measurements) -> str:
     whole = sum(one.total for one in measured.operations)
     rows = [
         (
-            one.name,
-            one.device,
-            one.line,
-            f"{one.n:,}",
-            _bar(one.total, whole),
-            seconds_text(one.median),
-            seconds_text(one.longest),
+            *_span_cells(one, whole),
             "" if one.predicted is None else seconds_text(one.predicted),
         )
         for one in measured.operations
@@ -237,18 +231,7 @@ def _waiting(measured: Measurements) -> str:
     )
     columns = _columns("waits for", "device", "made at", "*waits", "*total", "*median", "*longest")
     whole = sum(one.total for one in measured.waiting)
-    rows = [
-        (
-            one.name,
-            one.device,
-            one.line,
-            f"{one.n:,}",
-            _bar(one.total, whole),
-            seconds_text(one.median),
-            seconds_text(one.longest),
-        )
-        for one in measured.waiting
-    ]
+    rows = [_span_cells(one, whole) for one in measured.waiting]
     return _paragraph(text) + _table(columns, rows) if rows else ""
 
 
@@ -324,6 +307,19 @@ def _main_steps(measured: Measurements) -> Sequence[StepFigures]:
 def _columns(*heads: str) -> Sequence[_Column]:
     """Returns columns; the heads of those of numbers begin with an asterisk."""
     return [_Column(head.removeprefix("*"), head.startswith("*")) for head in heads]
+
+
+def _span_cells(one: SpanFigures, whole: float) -> Sequence[str | _Cell]:
+    """Returns the cells of a row, with its part of the seconds of all rows as a bar."""
+    return (
+        one.name,
+        one.device,
+        one.line,
+        f"{one.n:,}",
+        _bar(one.total, whole),
+        seconds_text(one.median),
+        seconds_text(one.longest),
+    )
 
 
 def _bar(seconds: float, whole: float) -> _Cell:

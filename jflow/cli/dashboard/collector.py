@@ -68,7 +68,7 @@ class Collector:
         Args:
           seen: the tasks.
           at: the time, in seconds since 1970.
-          coordinators: each with the task that was told of it.
+          coordinators: each with the task that it publishes its status to.
         """
         rows = {row["name"]: row for row in self._rates.rows(seen)}
         self._waited.append(_waited_for(seen))
@@ -140,7 +140,7 @@ class _Known:
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[str, int]] = {}
-        self._sessions: dict[tuple[str, int, int], str] = {}
+        self._sessions: set[tuple[str, int, int]] = set()
         self._containers: set[str] = set()
         self._closed: set[tuple[str, str]] = set()
         self._is_first = True
@@ -171,18 +171,18 @@ class _Known:
     def _session_changes(self, seen: Sequence[Seen]) -> Iterable[str]:
         up = {str(one.report.task) for one in seen if one.is_up}
         present = {
-            (str(one.report.task), one.status.incarnation, item.number): item.claim
+            (str(one.report.task), one.status.incarnation, item.number)
             for one in seen
             if one.status is not None
             for item in one.items("sessions")
         }
-        for key in present.keys() - self._sessions.keys():
+        for key in present - self._sessions:
             yield f"session {key[2]} of {key[0]} was opened"
-        gone = {key for key in self._sessions.keys() - present.keys() if key[0] in up}
+        gone = {key for key in self._sessions - present if key[0] in up}
         for task, _, number in sorted(gone):
             yield f"session {number} of {task} has ended"
         # Those of a task that does not answer may still be there.
-        self._sessions = {k: v for k, v in self._sessions.items() if k not in gone} | present
+        self._sessions = (self._sessions - gone) | present
 
     def _container_changes(self, seen: Sequence[Seen]) -> Iterable[str]:
         present = {item.name for one in seen for item in one.items("containers")}

@@ -24,8 +24,9 @@ from jflow.view.timeline import timeline
 IDLE_S = 10.0
 """The time between two looks while there is no viewer, in seconds."""
 COORDINATORS_S = 1.0
-"""How often coordinators are asked for at most, in seconds: they tell no more often."""
+"""How often coordinators are listed at most, in seconds: they publish no more often."""
 _PAGE = 100
+"""How many variables a request of the page returns at most."""
 _WATCHED_S = 15.0
 """For how long after its last request a viewer counts, in seconds."""
 
@@ -108,12 +109,12 @@ class Looks(Closing):
 
     def _look(self) -> None:
         coordinators: Sequence[tuple[Task, CoordinatorStatus]] = ()
-        told_at = -COORDINATORS_S
+        listed_at = -COORDINATORS_S
         while not self._is_closed:
             try:
                 seen = self._watcher.inspect(KINDS)
-                if time.monotonic() >= told_at + COORDINATORS_S:
-                    coordinators, told_at = self._watcher.coordinators(), time.monotonic()
+                if time.monotonic() >= listed_at + COORDINATORS_S:
+                    coordinators, listed_at = self._watcher.coordinators(), time.monotonic()
                 self._collector.observe(seen, time.time(), coordinators)
             except OpError as error:
                 self._collector.fail(error.message, time.time())
