@@ -237,7 +237,7 @@ def _is_of_graph(
     if isinstance(value, Tensor) or owners.current() is None:
         if step is not None:
             raise ValueError(
-                f"the summary {name!r} is of a graph, whose steps add_summary(…, step) is told; "
+                f"the summary {name!r} is of a graph: give its step to add_summary(…, step); "
                 "step= is for values outside of graphs"
             )
         return True

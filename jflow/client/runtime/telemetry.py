@@ -21,7 +21,7 @@ def opentelemetry_spans() -> Iterator[None]:
 
     A step is a child of the span that is current where it was run. Its own children are the
     programs, calls and waits on all devices, by this process's clock; bytes and devices are
-    attributes. They go where the program has told OpenTelemetry's SDK to send spans. Steps are
+    attributes. They go where the program has OpenTelemetry's SDK send them. Steps are
     traced, as in `performance_report`.
 
     Raises:

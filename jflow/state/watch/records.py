@@ -173,7 +173,7 @@ class WorkerClosures(Record, frozen=True):
 
 
 class CoordinatorStatus(Record, frozen=True):
-    """The status of a coordinator, which lives in a client, as that has told a master.
+    """The status of a coordinator, which lives in a client, as published to a master.
 
     Attributes:
       name: what it has claimed; "" if it has claimed nothing.

@@ -76,9 +76,9 @@ class Master:
         return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
 
     def coordinators(self) -> CoordinatorList:
-        """Returns the coordinators of all sessions, as their clients have told."""
-        told = (session.coordinator for session in self._sessions)
-        return CoordinatorList(tuple(one for one in told if one is not None))
+        """Returns the coordinators of all sessions, as published by their clients."""
+        published = (session.coordinator for session in self._sessions)
+        return CoordinatorList(tuple(one for one in published if one is not None))
 
     def _used_claims(self) -> Iterator[Claim]:
         """Returns the claims of the open sessions."""

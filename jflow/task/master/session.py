@@ -77,7 +77,7 @@ class ClientSession:
 
     Attributes:
       watch, state: see `MasterSession`.
-      coordinator: what its client has told of its coordinator; None if it has none.
+      coordinator: the status of its coordinator, as published by its client; None if it has none.
     """
 
     def __init__(
