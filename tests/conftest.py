@@ -98,6 +98,14 @@ def _fresh_default_graph(fresh_graph):
     """Every test has a default graph of its own."""
 
 
+@pytest.fixture(autouse=True)
+def _same_handlers():
+    """A test leaves the handlers of signals as they were, or Ctrl-C is lost to all after it."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    yield
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _short_collections():
     """A garbage collection looks at what this file's tests have made only.

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 import jflow
 from jflow.base.cluster import ClusterSpec, parse_cluster
@@ -24,6 +23,7 @@ from jflow.cli import bench, completion, doctor, engines, listing, logs, status,
 from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
+from jflow.cli.signals import STOPPING, interrupted
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
 _DESCRIPTION = """\
@@ -31,7 +31,6 @@ Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `
 beside it `jflow status`. `jflow doctor` says which cluster a program would use, and what is wrong.
 """
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
 _STOP_S = 8.0
 """How long stopping may take, in seconds, before the process exits anyway."""
 
@@ -239,15 +238,14 @@ def _server(options: argparse.Namespace) -> None:
         checkpoint_roots=options.checkpoint_root,
     )
     try:
-        for number in _STOPPING:
-            signal.signal(number, _interrupt)
-        exempt_from_collection()
-        print(f"{server!r} is ready", flush=True)
-        server.join()
+        with interrupted():
+            exempt_from_collection()
+            print(f"{server!r} is ready", flush=True)
+            server.join()
     except KeyboardInterrupt:
         with suppress(OSError):  # the reader of the pipe is gone
             print("stopping", flush=True)
-    for number in _STOPPING:
+    for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
     threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()
     server.stop()
@@ -273,10 +271,6 @@ def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | N
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
     return cluster, job, index
-
-
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _exit_after(seconds: float) -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
+from jflow.cli.signals import interrupted
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.1
 _RESTART_S = 1.0
 """The least time between two restarts of a task, in seconds."""
@@ -91,7 +89,7 @@ def _up(options: argparse.Namespace) -> int:
         _make_folder(options.logs)
     try:
         with (
-            _interrupted(),
+            interrupted(),
             LocalCluster(
                 options.ps,
                 options.workers,
@@ -185,23 +183,3 @@ def _make_folder(path: Path) -> None:
         raise ValueError(f"--logs: {path} cannot be made: {error}") from error
     if not os.access(path, os.W_OK):
         raise ValueError(f"--logs: {path} cannot be written to")
-
-
-@contextmanager
-def _interrupted() -> Iterator[None]:
-    """A block that a signal ends by KeyboardInterrupt; a second one ends the process at once.
-
-    The tasks end with the process, however it ends.
-    """
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        for number in _STOPPING:
-            signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in _STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from jflow.base.text import printable
+from jflow.cli.signals import interrupted
 from jflow.cli.targets import TIMEOUT_S, add_options, candidates
 from jflow.errors import UnimplementedError
 
@@ -39,12 +39,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _dashboard(options: argparse.Namespace) -> int:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    with served(candidates(options.target), options.timeout, options.port) as url:
+    with (
+        suppress(KeyboardInterrupt),
+        interrupted(),
+        served(candidates(options.target), options.timeout, options.port) as url,
+    ):
         print(f"the page is at {printable(url)}\nCtrl-C ends it", flush=True)
-        stopped.wait()
+        threading.Event().wait()
     return 0
 
 
