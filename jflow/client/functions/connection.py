@@ -221,7 +221,7 @@ class Connection(Carded, Closing):
             Graph(),
             states,
             self._backend,
-            self._placer(None),
+            self._placer(),
             prefix,
             Deadline(self.timeout),
             about=about or {},
@@ -231,7 +231,7 @@ class Connection(Carded, Closing):
     def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
         """Restores eager state; see `jflow.checkpoint.restore` and `Session.restore_state`."""
         self._check_open()
-        deadline, placer = Deadline(self.timeout), self._placer(None)
+        deadline, placer = Deadline(self.timeout), self._placer()
         return restore_state(Graph(), states, self._backend, placer, prefix, deadline)
 
     def close(self) -> None:
@@ -343,7 +343,7 @@ class Connection(Carded, Closing):
     ) -> Executable:
         """Compiles and registers a step of a graph; `strategy` defaults to the connection's."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
-            placer = self._placer(strategy)
+            placer = self._placer(strategy, request)
             return register_step(graph, request, self._backend, placer, deadline, title=title)
 
     def place(
@@ -354,7 +354,7 @@ class Connection(Carded, Closing):
         strategy: Strategy | None = None,
     ) -> dict[Operation, Device]:
         """Returns the device of each operation of a step."""
-        return place_step(graph, request, self._backend, self._placer(strategy), deadline)
+        return place_step(graph, request, self._backend, self._placer(strategy, request), deadline)
 
     def explain(
         self,
@@ -364,12 +364,15 @@ class Connection(Carded, Closing):
         strategy: Strategy | None = None,
     ) -> Explanation:
         """Explains the device of each operation of a step."""
-        return explain_step(graph, request, self._backend, self._placer(strategy), deadline)
+        return explain_step(
+            graph, request, self._backend, self._placer(strategy, request), deadline
+        )
 
-    def _placer(self, strategy: Strategy | None) -> Placer:
-        # A new one each time: each function has a graph of its own, and placements of other graphs
-        # must not be kept.
-        return placer_of(self._config, self._strategy if strategy is None else strategy)
+    def _placer(
+        self, strategy: Strategy | None = None, request: StepRequest | None = None
+    ) -> Placer:
+        # A new one each time: each function has a graph of its own, others must not be kept.
+        return placer_of(self._config, strategy or self._strategy, request and request.fetches)
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
         """Returns the device that a call with these arguments requests, as `jax.jit` would."""

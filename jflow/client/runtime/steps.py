@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from jflow.compiler.graph.gradient import is_recorded
 from jflow.compiler.graph.primitives import state_of
 from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step, waits_for_ranks
 from jflow.compiler.placement import (
+    DEFAULT_STRATEGY,
     RULES,
     Explanation,
     Inventory,
@@ -31,6 +32,7 @@ from jflow.compiler.placement import (
     RelocationPlan,
     Relocator,
     Strategy,
+    assign,
     explain,
     strategy_of,
 )
@@ -74,17 +76,24 @@ class Replacement:
         )
 
 
-def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
-    """Returns the placer of a session or connection.
+def placer_of(
+    config: ConfigProto,
+    strategy: Strategy | None = None,
+    fetches: Collection[Tensor] | None = None,
+) -> Placer:
+    """Returns the placer of a session, or of the step of a function.
 
     Args:
-      config: its options.
+      config: the options.
       strategy: in place of the one that the options name.
+      fetches: what the step of a function returns; None for the steps of a session.
 
     Raises:
       InvalidArgumentError, TypeError: if the options name an unknown strategy.
     """
     chosen_strategy = named_strategy(config.placement) if strategy is None else strategy
+    if chosen_strategy is DEFAULT_STRATEGY and fetches is not None:
+        chosen_strategy = partial(assign, fetches=fetches)
     return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
 
 

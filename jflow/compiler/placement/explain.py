@@ -196,6 +196,9 @@ class Explanation(Carded):
         users = {self._device(self._numbers[use.name]) for use in self._users.get(op, ())}
         if op.eqn.primitive is constant_p and users == {device}:
             return ": a constant goes to its consumers"
+        devices = [one for one in self.problem.devices if isinstance(one, Device)]
+        if device != self._assignment.rules.default_device(op, devices):
+            return ": beside the data that it uses or makes, where fewer bytes are sent"
         return ": the first device of its task"
 
     def _alternative_times(self, group: int) -> Mapping[str, float]:

@@ -10,6 +10,8 @@ The rules, in order of precedence:
 5. The default of a variable does not depend on the master, so that sessions on different servers
    share it: the first task of the job `ps` if the cluster has one, else of the first job by name.
 6. A constant without a device request is placed with its consumers if they share one device.
+7. In a function, a cheap operation without a request goes where fewer bytes are sent
+   (`locality.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from jflow.base.cluster import Device, DeviceSpec, Task
-from jflow.compiler.graph import Operation
+from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.primitives import constant_p
 from jflow.compiler.placement.group import Group, groups, owner_op
+from jflow.compiler.placement.locality import is_cheap, localized
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
     Handles,
@@ -54,8 +57,15 @@ def assign(
     *,
     soft: bool = False,
     handles: Handles = _NO_HANDLES,
+    fetches: Collection[Tensor] | None = None,
 ) -> GroupAssignment:
-    """Computes the first half of a placement; see `Strategy`."""
+    """Computes the first half of a placement; see `Strategy`.
+
+    Args:
+      ops, inventory, soft, handles: as there.
+      fetches: what a function's step returns; None for the step of a session, in which rule 7 does
+        not hold.
+    """
     owners = {op: owner_op(op) for op in ops}
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
@@ -71,7 +81,7 @@ def assign(
                 request_by_key[key] = _requested(owner, group, key[0], inventory)
             requests[group] = request_by_key[key]
     tasks = {request.task for request in requests.values()}
-    return GroupAssignment(owners, colocated, requests, tasks, soft)
+    return GroupAssignment(owners, colocated, requests, tasks, soft, fetches)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,6 +107,7 @@ class GroupAssignment:
       requests: the request of each group.
       tasks: the tasks that the groups run on.
       soft: whether a device type and index that do not exist are dropped.
+      fetches: what the step of a function returns; None for that of a session.
     """
 
     owners: Mapping[Operation, Operation]
@@ -104,6 +115,7 @@ class GroupAssignment:
     requests: Mapping[Group, _Request]
     tasks: Collection[Task]
     soft: bool
+    fetches: Collection[Tensor] | None = None
 
     def place(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
@@ -121,7 +133,33 @@ class GroupAssignment:
             chosen[group] = device_by_request[request]
         placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
         _move_constants(placement, self.colocated)
+        if self.fetches is not None and len(set(placement.values())) > 1:
+            placement |= localized(placement, self._movable(placement), self.fetches)
         return placement
+
+    def default_device(self, op: Operation, devices: Sequence[Device]) -> Device | None:
+        """Returns the device that an operation has by the rules 1 to 5.
+
+        Args:
+          op: an operation that is placed.
+          devices: those of its task, maybe with others.
+        """
+        request = self.requests[self.colocated[self.owners[op]]]
+        there = [device for device in devices if device.task == request.task]
+        return _chosen(request.spec, there, self.soft)
+
+    def _movable(self, placement: Placement) -> list[Operation]:
+        """Returns the operations that rule 7 is about."""
+        groups = {op: self.colocated[owner] for op, owner in self.owners.items() if op is owner}
+        free = [
+            op
+            for op, group in groups.items()
+            if len(group.members) == 1
+            and not group.has_state
+            and self.requests[group].spec.is_empty
+        ]
+        default = {placement[op] for op in free if op.eqn.primitive is not constant_p}
+        return [op for op in free if placement[op] in default and is_cheap(op)]
 
 
 def _requested(op: Operation, group: Group, spec: DeviceSpec, inventory: Inventory) -> _Request:

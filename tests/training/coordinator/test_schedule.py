@@ -424,7 +424,9 @@ def test_a_performance_report_has_the_closures_with_their_workers_and_what_they_
 
     @tf.function
     def train(x: Any) -> None:
-        weight.assign_sub(jax.grad(lambda w: x * w**2)(weight.value()))
+        with tf.device("/job:worker"):  # else all of it is one program beside the variable
+            slope = jax.grad(lambda w: x * w**2)(weight.value())
+        weight.assign_sub(slope)
 
     with tf.performance_report() as report:
         for _ in range(20):
@@ -452,7 +454,8 @@ def test_a_report_has_the_attempt_of_a_closure_that_was_applied(
 
         @tf.function
         def mix() -> None:
-            total = first.value() + second.value()
+            with tf.device("/job:worker"):
+                total = first.value() + second.value()
             first.assign(total)
             second.assign(total)
 
