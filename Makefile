@@ -83,9 +83,10 @@ ifdef BASE
 bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit (CASES='local remote': those)
 	$(BIN)/python -m bench.against $(BASE) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases $(CASES))
 else
-bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
+bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb $(VENV)/.ray $(VENV)/.dask
 	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \
-	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
+	  --reverb $(VENV)/reverb/bin/python --ray $(VENV)/ray/bin/python \
+	  --dask $(VENV)/dask/bin/python $(if $(ONLY),--only $(ONLY))
 endif
 
 bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two minutes; STRATEGIES=heft,mine:place)
@@ -123,6 +124,14 @@ $(VENV)/.reverb: | $(VENV)/bin/python
 	-python3.11 -m venv $(VENV)/reverb && \
 	$(VENV)/reverb/bin/python -m pip install --quiet --disable-pip-version-check \
 	  dm-reverb==0.14.0 'tensorflow-cpu==2.14.*' 'numpy<2' && touch $@
+
+$(VENV)/.ray: | $(VENV)/bin/python
+	-$(PYTHON) -m venv $(VENV)/ray && \
+	$(VENV)/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.60.0 jax && touch $@
+
+$(VENV)/.dask: | $(VENV)/bin/python
+	-$(PYTHON) -m venv $(VENV)/dask && \
+	$(VENV)/dask/bin/python -m pip install --quiet --disable-pip-version-check distributed==2026.8.0 jax && touch $@
 
 # Libraries that only these tests need, and that may hold back what everything else is tested with.
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python

@@ -22,6 +22,8 @@ from bench.record import Record, load, save
 from bench.rows import GROUPS, Case, Group
 
 HERE = Path(__file__).parent
+PEERS = {"tensorflow": "tensorflow", "reverb": "reverb", "ray": "ray", "dask": "distributed"}
+"""The module by which each peer is known, in a Python of its own."""
 
 
 def main() -> None:
@@ -29,8 +31,8 @@ def main() -> None:
     options = _options()
     pythons = {"": sys.executable} | {
         peer: python
-        for peer in ("tensorflow", "reverb")
-        if (python := getattr(options, peer)) and _has(python, peer)
+        for peer, module in PEERS.items()
+        if (python := getattr(options, peer)) and _has(python, module)
     }
     if _has_gpu():
         pythons["gpu"] = sys.executable
@@ -52,8 +54,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=GROUPS, metavar="GROUP", help=", ".join(GROUPS)
     )
-    parser.add_argument("--tensorflow", metavar="PYTHON", help="a Python that has TensorFlow")
-    parser.add_argument("--reverb", metavar="PYTHON", help="a Python that has Reverb")
+    for peer, module in PEERS.items():
+        parser.add_argument(f"--{peer}", metavar="PYTHON", help=f"a Python that has {module}")
     return parser.parse_args()
 
 
@@ -88,7 +90,8 @@ def _figures(case: Case, python: str) -> dict[str, float]:
     done = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, float] = {}
     for line in done.stdout.splitlines():
-        figures |= json.loads(line)
+        if line.startswith("{"):  # peers print more
+            figures |= json.loads(line)
     return figures
 
 

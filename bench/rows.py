@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench import peers
+
 
 @dataclass(frozen=True)
 class Case:
@@ -87,6 +89,34 @@ CALLS = Group(
         Row("cut 100000 operations", "cut 10000 operations"),
         Row("import jflow", "import jax"),
         Row("start a local session", "jax.jit scalar"),
+    ),
+)
+
+PEERS = Group(
+    (
+        Case("beside_peers"),
+        Case("ray_peer", "ray"),
+        Case("dask_peer", "dask"),
+        Case("tensorflow_front", "tensorflow"),
+        Case("tensorflow_tasks", "tensorflow"),
+        Case("jax_distributed"),
+    ),
+    (
+        *(
+            Row(figure, f"{peer} {figure}")
+            for figure in (
+                peers.CALL,
+                peers.UPDATE,
+                peers.STEP,
+                peers.PUT,
+                peers.GET,
+                peers.TASKS,
+                peers.RESTART,
+            )
+            for peer in ("Ray", "Dask", "TensorFlow")
+            if (figure, peer) != (peers.RESTART, "TensorFlow")  # it restarts nothing
+        ),
+        Row(peers.SYNCHRONOUS, f"jax.distributed {peers.SYNCHRONOUS}"),
     ),
 )
 
@@ -428,6 +458,7 @@ GPU = Group(
 )
 
 GROUPS = {
+    "peers": PEERS,
     "calls": CALLS,
     "functions": FUNCTIONS,
     "transports": DATA_STREAMS,

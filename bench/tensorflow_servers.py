@@ -7,7 +7,6 @@ that of the parameter server, the others are those of workers.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tensorflow2
+
+from bench.peers import free_ports
 
 tf = tensorflow2.compat.v1
 tf.disable_eager_execution()
@@ -43,17 +44,6 @@ def cluster(n_workers: int) -> Iterator[list[str]]:
         for server in started:
             server.kill()
             server.wait()
-
-
-def free_ports(n: int) -> list[str]:
-    """Ports that are free now."""
-    sockets = [socket.socket() for _ in range(n)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [str(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def serve(job: str, index: str, ps: str, *workers: str) -> None:
