@@ -23,6 +23,7 @@ CLAIMS = "jflow.claims"
 MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
 _RANDOM_BITS = 32
+_FIRST_SECOND = 1_704_067_200
 _FORGOTTEN = ""
 """The name of the epoch of all forgotten names in a checkpoint; no other name is empty."""
 _MAX_EPOCH = 2**63 - 1
@@ -57,14 +58,20 @@ class Claim:
         return f"{self.name!r} in epoch {self.epoch:x}"
 
 
-def next_epoch(highest: int, random_bits: int) -> int:
-    """Returns an epoch above the highest known one, which is 0 if none is known.
+def next_epoch(highest: int, wall_time: float, random_bits: int) -> int:
+    """Returns an epoch above the highest known one, and above all of the past.
+
+    The upper half counts seconds since 2024, or claims where there is more than one a second. So a
+    program that is started again passes the claims of a checkpoint that an earlier cluster wrote,
+    whose tasks nobody can ask any more.
 
     Args:
-      highest: that epoch.
+      highest: the highest known epoch; 0 if none is known.
+      wall_time: the present time in seconds since 1970.
       random_bits: a random number below 2**32; programs that claim at once get different epochs.
     """
-    return (((highest >> _RANDOM_BITS) + 1) << _RANDOM_BITS) | random_bits
+    count = max((highest >> _RANDOM_BITS) + 1, int(wall_time) - _FIRST_SECOND)
+    return (count << _RANDOM_BITS) | random_bits
 
 
 class Fences:

@@ -35,13 +35,23 @@ def test_a_checkpoint_brings_back_every_claim_and_lowers_none(epochs):
         assert after.epoch(name) == max(epoch, 2**62)
 
 
-@given(st.integers(0, 2**62), st.integers(0, 2**32 - 1))
-def test_the_next_epoch_is_higher_whatever_the_random_number(highest, number):
-    assert next_epoch(highest, number) > highest
+NOW = 1_800_000_000.0
+NUMBERS = st.integers(0, 2**32 - 1)
+
+
+@given(st.integers(0, 2**62), st.floats(0, 3e9), NUMBERS)
+def test_the_next_epoch_is_higher_whatever_the_time_and_the_random_number(highest, time, number):
+    assert next_epoch(highest, time, number) > highest
+
+
+@given(NUMBERS, NUMBERS, st.floats(1, 1e8))
+def test_the_epoch_of_a_new_cluster_is_above_those_of_the_past(number, later_number, elapsed):
+    assert next_epoch(0, NOW + elapsed, later_number) > next_epoch(0, NOW, number)
+    assert next_epoch(0, NOW + elapsed, later_number) < 2**63
 
 
 def test_programs_that_claim_at_once_get_different_epochs():
-    assert next_epoch(0, 1) != next_epoch(0, 2)
+    assert next_epoch(0, NOW, 1) != next_epoch(0, NOW, 2)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": "b"}', '{"a": 1.5}', '{"a": true}'])
@@ -77,7 +87,7 @@ def test_what_was_done_under_a_forgotten_claim_is_refused_and_a_new_one_is_highe
     with pytest.raises(FencedError, match=r"forgotten.*claim the name again"):
         fences.check(Claim("a", 1))
     assert not fences.learn(Claim("a", 1)), "it may have been claimed again, as far as is known"
-    again = Claim("a", next_epoch(fences.epoch("a"), 0))
+    again = Claim("a", next_epoch(fences.epoch("a"), 0.0, 0))
     assert again.epoch > 2
     assert fences.learn(again)
     fences.check(again)

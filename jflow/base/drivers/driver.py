@@ -59,6 +59,9 @@ class CoreDriver(Protocol):
     def now(self) -> float:
         """Returns the present time in seconds, from an arbitrary start."""
 
+    def wall_time(self) -> float:
+        """Returns the time in seconds since 1970, as this machine's clock has it."""
+
     def random_bits(self, k: int) -> int:
         """Returns a cryptographically random number of `k` bits."""
 

@@ -275,6 +275,10 @@ class Fibers(ABC):
         """See `CoreDriver.now`."""
 
     @abstractmethod
+    def wall_time(self) -> float:
+        """See `CoreDriver.wall_time`."""
+
+    @abstractmethod
     def random_bits(self, k: int) -> int:
         """See `CoreDriver.random_bits`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
@@ -44,6 +45,7 @@ class LoopDriver:
         self._jobs: set[asyncio.Task[Any]] = set()
 
     now = staticmethod(now)
+    wall_time = staticmethod(time.time)
     random_bits = staticmethod(secrets.randbits)
     event = staticmethod(_LoopEvent)
     sleep = staticmethod(asyncio.sleep)

@@ -92,6 +92,7 @@ class ThreadDriver(Fibers):
         self.lock = threading.Lock()
 
     now = staticmethod(time.monotonic)
+    wall_time = staticmethod(time.time)
     random_bits = staticmethod(secrets.randbits)
 
     def event(self) -> FiberEvent:

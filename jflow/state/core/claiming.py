@@ -70,8 +70,10 @@ class SessionClaim:
         """Makes a claim whose epoch is higher than all that the reachable tasks know."""
         tasks = [*self._servers.info().tasks]
         highest = await self._announce(tasks, name, 0, patience)
+        driver = self._servers.driver
         for _ in range(_MAX_TRIES):
-            claim = Claim(name, next_epoch(highest, self._servers.driver.random_bits(32)))
+            epoch = next_epoch(highest, driver.wall_time(), driver.random_bits(32))
+            claim = Claim(name, epoch)
             highest = await self._announce(tasks, name, claim.epoch, patience)
             if highest == claim.epoch:
                 return claim

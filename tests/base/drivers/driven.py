@@ -29,6 +29,9 @@ class SimulatedDriver(Fibers):
     def now(self) -> float:
         return self.time
 
+    def wall_time(self) -> float:
+        return self.time
+
     def random_bits(self, k: int) -> int:
         return self.random.getrandbits(k)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -212,6 +213,26 @@ def test_a_claim_outlives_all_tasks_in_a_checkpoint(tmp_path: Path) -> None:
             refused(late.restore, path)
             refused(late.count)
         with (program := Program(servers[1], program.epoch)).connection:
+            program.restore(path)
+            assert program.values() == [1, 1]
+
+
+def test_a_program_that_is_started_on_a_new_cluster_restores_what_a_claimer_saved(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "model"
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        with tf.Connection(servers[1].target) as former:
+            former.claim(NAME)
+        with (program := Program(servers[1])).connection:
+            program.count()
+            program.save(path)
+    later = time.time() + 2  # two claims in one second count as two seconds
+    wait_until(lambda: time.time() > later, "the clock to pass the claims")
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        with (program := Program(servers[1])).connection:
             program.restore(path)
             assert program.values() == [1, 1]
 
