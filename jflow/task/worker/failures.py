@@ -7,7 +7,13 @@ from typing import NoReturn
 import jax
 
 from jflow.base.cluster import Task
-from jflow.errors import InternalError, InvalidArgumentError, OpError
+from jflow.errors import (
+    Code,
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
 from jflow.task.execution.link import LinkedPlan
 
 
@@ -22,6 +28,12 @@ def raise_of_plan(error: Exception, linked: LinkedPlan, task: Task) -> NoReturn:
             task=str(task),
         ) from error
     if isinstance(error, jax.errors.JaxRuntimeError):
+        if str(error).startswith(Code.RESOURCE_EXHAUSTED.name):
+            raise ResourceExhaustedError(
+                f"a program needs more memory than {linked.plan.device} has: {error}; make its "
+                "arrays smaller, or divide it among devices",
+                task=str(task),
+            ) from error
         raise InternalError(
             f"a program failed on {linked.plan.device}: {error}", task=str(task)
         ) from error

@@ -1,7 +1,9 @@
 """Steps on workers that fail or are cancelled."""
 
 import asyncio
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from jflow.plan import (
     Run,
     Send,
 )
+from jflow.task.worker.failures import raise_of_plan
 from tests.task.worker.two_workers import (
     A0,
     A1,
@@ -142,3 +145,18 @@ def test_plans_that_were_never_registered_or_were_released_are_not_known():
             assert caught.value.task == str(A)
 
     check(use)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 16 bytes", errors.ResourceExhaustedError),
+        ("INTERNAL: something else", errors.InternalError),
+    ],
+)
+def test_what_xla_says_of_a_failed_program_decides_the_class(said, expected):
+    linked = SimpleNamespace(plan=SimpleNamespace(device=A0))
+    with pytest.raises(errors.OpError, match=said) as caught:
+        raise_of_plan(jax.errors.JaxRuntimeError(said), linked, A)
+    assert type(caught.value) is expected
+    assert caught.value.task == str(A)
