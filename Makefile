@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api bench \
+.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api docs bench \
   bench-placement placement-optima clean help
 
 help: ## this list
@@ -79,6 +79,10 @@ protos: $(VENV)/.protos ## writes the generated modules from protos/
 api: $(VENV)/.dev ## writes docs/api.md from the docstrings
 	$(BIN)/python tools/generate_api_page.py
 
+docs: $(VENV)/.docs ## the site of the pages, in build/site; needs no network but for its environment
+	$(VENV)/docs/bin/python -m sphinx --fail-on-warning --quiet -c docs -b html . build/site
+	@echo "open build/site/index.html"
+
 ifdef BASE
 bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit (CASES='local remote': those)
 	$(BIN)/python -m bench.against $(BASE) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases $(CASES))
@@ -137,6 +141,11 @@ $(VENV)/.dask: | $(VENV)/bin/python
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/libraries
 	$(VENV)/libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[libraries]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python

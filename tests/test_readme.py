@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
+from bench.page import quantity
+from bench.record import load
+from bench.rows import GROUPS, Row
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text()
@@ -38,6 +41,17 @@ def run(*command: str | Path, **options: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def expected_version() -> str:
+    """What `jflow --version` prints of this checkout; the commit only if Git says it here."""
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return f"jflow {tf.__version__}\n"
+    commit = done.stdout.strip()
+    return f"jflow {tf.__version__}" + (f" ({commit})" if commit else "") + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +85,7 @@ def read(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, S
     origin, *outputs = re.split(r"-- block \d+\n", printed)
     assert Path(origin.strip()).is_relative_to(site)
     version = run(environment / "bin" / "jflow", "--version", cwd=folder, env=variables)
-    assert version == f"jflow {tf.__version__}\n"
+    assert version == expected_version()
     return folder, outputs
 
 
@@ -95,7 +109,7 @@ def test_each_block_runs_alone_and_prints_what_it_says(
     _, outputs = read
     said = [re.findall(r"print\(.*\)\s+# ([^:\n]+)", block) for block in BLOCKS]
     assert [output.splitlines() for output in outputs] == said
-    assert sum(map(len, said)) >= 2
+    assert sum(map(len, said)) >= 1
 
 
 def test_the_picture_is_what_the_first_program_saves(read: tuple[Path, Sequence[str]]) -> None:
@@ -110,3 +124,28 @@ def test_the_first_screen_has_the_picture_and_how_to_install() -> None:
     assert screen.count("\n") <= SCREEN
     assert "pip install" in screen
     assert 'src="docs/train.svg"' in screen
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.split()) <= 600
+
+
+def test_each_row_of_the_choice_has_a_figure_that_was_measured() -> None:
+    """A cell is "figure: own, peer time", as `bench/README.md` has it."""
+    rows = re.findall(r"^\| \*\*.*\| (.*) \|$", PAGE, re.MULTILINE)
+    assert len(rows) == 6
+    measured = {
+        (row.figure, row.peer): (record.figures[row.figure], record.figures[row.peer])
+        for name, record in load(ROOT / "bench" / "results.json").items()
+        for row in GROUPS[name].rows
+        if isinstance(row, Row) and {row.figure, row.peer} <= {*record.figures}
+    }
+    for cell in rows:
+        for each in cell.split("; "):
+            figure, own, peer, time = re.fullmatch(r"(.*): (.*), (\S+) ([\d.]+ \S+)", each).groups()
+            pairs = [
+                pair
+                for (name, beside), pair in measured.items()
+                if name == figure and beside in (f"{peer} {figure}", f"{peer} {figure.split()[-1]}")
+            ]
+            assert [(own, time)] == [tuple(map(quantity, pair)) for pair in pairs], each

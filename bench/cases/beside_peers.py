@@ -37,10 +37,10 @@ from bench.perceptron import BASE, RATE
 from bench.timing import alternate, tell
 from jflow.cli.watcher import Watcher
 
-Calls = dict[str, Callable[[], Any]]
+Actions = dict[str, Callable[[], Any]]
 
 
-def state() -> tuple[Calls, Calls]:
+def state() -> tuple[Actions, Actions]:
     """Calls on what lives in other processes: short ones, and those of 100 MB."""
     with tf.device(WORKERS[0]):
         count = tf.Variable(0.0, name="count")

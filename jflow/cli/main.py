@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-import jflow
 from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
@@ -24,6 +24,7 @@ from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.signals import STOPPING, interrupted
+from jflow.cli.version import version_text
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
 _DESCRIPTION = """\
@@ -68,9 +69,20 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code
 
 
+class _Version(argparse.Action):
+    """Prints the version and exits; the commit is asked for only then."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(version_text())
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = AdvisingParser(prog="jflow", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"jflow {jflow.__version__}")
+    parser.add_argument("--version", action=_Version, help="the version, and its commit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="a tour in one minute, on this machine")

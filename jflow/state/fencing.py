@@ -63,7 +63,7 @@ def next_epoch(highest: int, wall_time: float, random_bits: int) -> int:
 
     The upper half counts seconds since 2024, or claims where there is more than one a second. So a
     program that is started again passes the claims of a checkpoint that an earlier cluster wrote,
-    whose tasks nobody can ask any more.
+    whose tasks are gone.
 
     Args:
       highest: the highest known epoch; 0 if none is known.

@@ -63,7 +63,7 @@ def run_demo(picture: Path) -> None:
         trained = _train(cluster, training, test, partial(_kill_and_restart, cluster))
         plain = train_with_jax(training, test, N_STEPS)
         print(f"   accuracy on {len(test.images)} images it has not seen: {trained:.1%}")
-        print(f"   the same model by plain JAX, which nobody killed: {plain:.1%}")
+        print(f"   the same model by plain JAX, without a kill: {plain:.1%}")
         print("5. Another program, on the other worker, finds the trained variables by name:")
         print(f"   accuracy there, without any training: {_look(cluster, test, picture):.1%}")
         print(f"   a picture of the placed graph is in {picture}")

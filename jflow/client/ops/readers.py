@@ -156,7 +156,7 @@ class ReaderBase(Handle):
 
 
 class TextLineReader(ReaderBase):
-    """Reads lines of text, without line ends; keys are "file:line", counted from 1.
+    """Reads lines of text, without line ends; keys are `file:line`, counted from 1.
 
     Args:
       skip_header_lines: number of lines to skip at the start of each file.
@@ -177,7 +177,7 @@ class TextLineReader(ReaderBase):
 
 
 class FixedLengthRecordReader(ReaderBase):
-    """Reads records of a fixed length; keys are "file:record", counted from 0.
+    """Reads records of a fixed length; keys are `file:record`, counted from 0.
 
     Args:
       record_bytes: length of a record in bytes.
@@ -210,7 +210,7 @@ class FixedLengthRecordReader(ReaderBase):
 
 
 class TFRecordReader(ReaderBase):
-    """Reads TFRecord files and verifies their checksums; keys are "file:offset".
+    """Reads TFRecord files and verifies their checksums; keys are `file:offset`.
 
     Args:
       name, shared_name: as for `ReaderBase`.
@@ -242,7 +242,7 @@ class IdentityReader(ReaderBase):
 
 
 class ArrayRecordReader(ReaderBase):
-    """Reads ArrayRecord files; keys are "file:record", counted from 0. Requires `jflow[data]`."""
+    """Reads ArrayRecord files; keys are `file:record`, counted from 0. Requires `jflow[data]`."""
 
     def __init__(self, name: str = "ArrayRecordReader", *, shared_name: str | None = None) -> None:
         super().__init__("ArrayRecordReader", {}, shared_name, name)
@@ -251,7 +251,7 @@ class ArrayRecordReader(ReaderBase):
 class ParquetReader(ReaderBase):
     """Reads the rows of Parquet files as serialized Examples, for `parse_example`.
 
-    Keys are "file:row", counted from 0. Requires `jflow[data]`.
+    Keys are `file:row`, counted from 0. Requires `jflow[data]`.
 
     Args:
       columns: names of the columns to read; None for all.
