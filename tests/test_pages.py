@@ -26,6 +26,7 @@ PAGES = {
     "programs": 2,
     "queues": 3,
     "quickstart": 3,
+    "recipes": 2,
     "saving": 4,
     "training": 4,
     "troubleshooting": 2,

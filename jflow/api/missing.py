@@ -71,7 +71,13 @@ _RENAMED = {
         to_double=cast to_float=cast to_int32=cast to_int64=cast
         """,
     ),
-    **_all_in("jax", "Print=debug.print py_func=pure_callback"),
+    **_all_in(
+        "jax",
+        """
+        Print=debug.print print=debug.print numpy_function=pure_callback py_func=pure_callback
+        py_function=pure_callback
+        """,
+    ),
     **_all_in(
         "optax",
         """
@@ -83,24 +89,46 @@ _RENAMED = {
     ),
 }
 
-_MODULES = {
-    "app": "call main() itself, or absl.app.run(main); jflow.run starts one program on all tasks",
-    "flags": "use argparse, or absl.flags, which is what TensorFlow has under this name",
-    "gfile": "use open and pathlib, or etils.epath for buckets",
-    "layers": (
+_INSTEAD = {
+    "jflow.GradientTape": (
+        "use jflow.value_and_grad(loss)(variables), or jax.value_and_grad of arrays"
+    ),
+    "jflow.TensorArray": "use the stacked results of jax.lax.scan, or a queue",
+    "jflow.app": (
+        "call main() itself, or absl.app.run(main); jflow.run starts one program on all tasks"
+    ),
+    "jflow.config": "use jax.config; jflow.ConfigProto has the options of a session or connection",
+    "jflow.custom_gradient": "use jax.custom_vjp in a jflow.function",
+    "jflow.flags": "use argparse, or absl.flags, which is what TensorFlow has under this name",
+    "jflow.gfile": "use open and pathlib, or etils.epath for buckets",
+    "jflow.keras": "call modules of Flax or Equinox in a jflow.function, and optimizers of Optax",
+    "jflow.layers": (
         "build layers of jflow.get_variable and jflow.numpy, or call modules of Flax or Equinox in "
         "a jflow.function"
     ),
-    "losses": (
+    "jflow.lookup": "look words up in Python, in a function of jflow.data, and feed numbers",
+    "jflow.losses": (
         "use optax.losses in a jflow.function, or tensor.graph.apply(optax.losses.l2_loss, "
         "(tensor,)) in graph code, and jflow.numpy.mean of it"
     ),
-    "metrics": (
+    "jflow.metrics": (
         "add to variables in each step, such as jflow.assign_add(total, jflow.numpy.sum(x)), and "
         "divide them where they are read"
     ),
+    "jflow.saved_model": (
+        "use jflow.export.save and jflow.export.load, whose files TensorFlow does not read"
+    ),
+    "jflow.train.Checkpoint": "use jflow.checkpoint.save(path, state) and jflow.checkpoint.restore",
+    "jflow.train.CheckpointManager": (
+        "give each checkpoint of jflow.checkpoint.save a path of its own, and remove old ones by "
+        "jflow.train.remove_checkpoint"
+    ),
+    "jflow.train.ExponentialMovingAverage": (
+        "keep the average in a variable: average.assign(0.99 * average + 0.01 * value)"
+    ),
+    "jflow.train.Supervisor": "use jflow.train.MonitoredTrainingSession",
 }
-"""TensorFlow's modules around a graph: what to use in place of each."""
+"""Names of TensorFlow for which no one name stands: what to use in place of each."""
 
 
 def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
@@ -111,7 +139,7 @@ def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
       name: the missing name.
       present: the names that the module has.
     """
-    instead = _MODULES.get(name) if module == "jflow" else None
+    instead = _INSTEAD.get(f"{module}.{name}")
     advice = f"; {instead}" if instead else _advice(name, present)
     return AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 

@@ -21,6 +21,8 @@ from jflow.api.missing import _RENAMED
         ("truncated_normal", "jflow.random.truncated_normal"),
         ("all_variables", "jflow.global_variables"),
         ("embedding_lookup", "jflow.nn.embedding_lookup"),
+        ("py_function", "jax.pure_callback"),
+        ("print", "jax.debug.print"),
     ],
 )
 def test_a_name_of_tensorflow_says_what_does_the_same_here(name: str, instead: str) -> None:
@@ -49,6 +51,23 @@ def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
         getattr(tf, name)
     with pytest.raises(AttributeError, match=f"'jflow.train' has no attribute '{name}'(?!; .*use)"):
         getattr(tf.train, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("GradientTape", r"jflow\.value_and_grad\(loss\)"),
+        ("keras", "Flax or Equinox"),
+        ("saved_model", r"jflow\.export\.save"),
+        ("train.Checkpoint", r"jflow\.checkpoint\.save"),
+        ("train.Supervisor", r"jflow\.train\.MonitoredTrainingSession"),
+        ("train.ExponentialMovingAverage", r"average\.assign"),
+    ],
+)
+def test_a_name_for_which_no_one_name_stands_says_what_to_do(name: str, instead: str) -> None:
+    module, _, last = f"jflow.{name}".rpartition(".")
+    with pytest.raises(AttributeError, match=f"no attribute '{last}'; .*{instead}"):
+        getattr(importlib.import_module(module), last)
 
 
 def test_so_do_names_in_nn() -> None:
