@@ -128,7 +128,7 @@ _INSTEAD = {
     ),
     "jflow.train.Supervisor": "use jflow.train.MonitoredTrainingSession",
 }
-"""Names of TensorFlow for which no one name stands: what to use in place of each."""
+"""Names of TensorFlow that several names replace: what to use in place of each."""
 
 
 def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:

@@ -64,7 +64,7 @@ def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
         ("train.ExponentialMovingAverage", r"average\.assign"),
     ],
 )
-def test_a_name_for_which_no_one_name_stands_says_what_to_do(name: str, instead: str) -> None:
+def test_a_name_that_several_names_replace_says_what_to_do(name: str, instead: str) -> None:
     module, _, last = f"jflow.{name}".rpartition(".")
     with pytest.raises(AttributeError, match=f"no attribute '{last}'; .*{instead}"):
         getattr(importlib.import_module(module), last)
