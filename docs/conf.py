@@ -22,7 +22,7 @@ import jflow  # noqa: E402
 project = "jflow"
 author = "the jflow authors"
 release = version = jflow.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 
 root_doc = "docs/index"
 include_patterns = [
@@ -32,6 +32,7 @@ include_patterns = [
     "bench/AGAINST.md",
     "bench/placement/**",
     "docs/**",
+    "notebooks/*.ipynb",
     "tests/README.md",
 ]
 exclude_patterns = ["docs/conf.py", "docs/grafana.json"]
@@ -43,6 +44,8 @@ suppress_warnings = [
 
 myst_enable_extensions = ["attrs_inline", "html_image"]
 myst_heading_anchors = 4
+nb_execution_mode = "off"  # tests run the notebooks
+nb_render_markdown_format = "myst"
 copybutton_prompt_text = "$ "
 
 html_theme = "furo"

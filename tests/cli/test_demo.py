@@ -32,7 +32,7 @@ def test_the_demo_survives_a_kill_trains_as_plain_jax_does_and_leaves_nothing_be
     assert "can keep 16777216 bytes" in done.stdout
     rows = re.findall(r"^   (\w.*?)  +[\d.]+ m?s +[\d.]+ m?s +([\d.]+ \w+)   3$", done.stdout, re.M)
     sent = {name: float(n) * {"KiB": 1, "MiB": 1024}[unit] for name, (n, unit) in _split(rows)}
-    assert [*sent] == ["each tower on its worker", "chosen by placement=auto", "all on worker 0"]
+    assert [*sent] == ["each tower on its worker", "all on worker 0", "in turns, as they come"]
     assert 100 * sent["each tower on its worker"] < sent["all on worker 0"]
     killed, saved = map(int, re.findall(r"after step (\d+)", done.stdout))
     assert 0 < killed - saved <= 25

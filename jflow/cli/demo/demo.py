@@ -33,8 +33,8 @@ from jflow.view.picture import save_picture
 N_STEPS, KILLED_AT, SAVED_EVERY = 150, 90, 25
 PLACEMENTS = (
     ("each tower on its worker", TOWERS, "rules"),
-    ("chosen by placement=auto", NOWHERE, "auto"),
     ("all on worker 0", NOWHERE, "rules"),
+    ("in turns, as they come", NOWHERE, "round_robin"),
 )
 """Name, devices that compute the towers, and what chooses for the rest."""
 
