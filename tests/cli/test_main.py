@@ -164,7 +164,7 @@ def test_the_command_and_the_package_say_the_same_version(
     with pytest.raises(SystemExit) as raised:
         main(["--version"])
     assert raised.value.code == 0
-    assert capsys.readouterr().out == f"jflow {tf.__version__}\n"
+    assert capsys.readouterr().out.split()[:2] == ["jflow", tf.__version__]
 
 
 @pytest.mark.parametrize(
