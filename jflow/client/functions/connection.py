@@ -364,15 +364,15 @@ class Connection(Carded, Closing):
         strategy: Strategy | None = None,
     ) -> Explanation:
         """Explains the device of each operation of a step."""
-        return explain_step(
-            graph, request, self._backend, self._placer(strategy, request), deadline
-        )
+        placer = self._placer(strategy, request)
+        return explain_step(graph, request, self._backend, placer, deadline)
 
     def _placer(
         self, strategy: Strategy | None = None, request: StepRequest | None = None
     ) -> Placer:
-        # A new one each time: each function has a graph of its own, others must not be kept.
-        return placer_of(self._config, strategy or self._strategy, request and request.fetches)
+        # A new one each time: it keeps the graph that it places, and each function has its own.
+        returned = None if request is None else request.fetches
+        return placer_of(self._config, strategy or self._strategy, returned)
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
         """Returns the device that a call with these arguments requests, as `jax.jit` would."""

@@ -93,6 +93,7 @@ def placer_of(
     """
     chosen_strategy = named_strategy(config.placement) if strategy is None else strategy
     if chosen_strategy is DEFAULT_STRATEGY and fetches is not None:
+        # The rules have one more in functions, for which they have to know what is returned.
         chosen_strategy = partial(assign, fetches=fetches)
     return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
 

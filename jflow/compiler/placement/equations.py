@@ -98,7 +98,7 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
             work = {Count.FLOPS: 2 * n_results * _contraction_length(eqn)}
         case "conv_general_dilated":
             work = {Count.CONVOLUTIONS: 2 * n_results * _window(eqn)}
-        case "sort":
+        case "sort" | "top_k":
             work = {Count.ELEMENTS: _COMPARISON * n_results * math.log2(n_results + 2)}
         case _ if name.startswith("cum"):
             work = {Count.ELEMENTS: _CUMULATION * n_results * math.log2(n_results + 2)}
@@ -219,7 +219,10 @@ _PARTIAL = frozenset({"gather", "dynamic_slice", "slice"})
 """What touches only as much of its operands as it gives."""
 
 _CUBIC = frozenset(
-    {"cholesky", "lu", "qr", "householder_product", "eigh", "svd", "triangular_solve"}
+    {
+        *("cholesky", "lu", "qr", "householder_product", "eig", "eigh", "hessenberg", "schur"),
+        *("ragged_dot_general", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
+    }
 )
 
 _ALONE = _CUBIC | {"dot_general", "conv_general_dilated", "sort", "dynamic_update_slice"}
@@ -228,14 +231,24 @@ _TRANSCENDENTAL = frozenset(
     {
         *("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sinh", "cosh", "sin"),
         *("cos", "tan", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf"),
-        *("erfc", "erf_inv", "lgamma", "digamma", "igamma", "pow", "cbrt"),
+        *("erfc", "erf_inv", "lgamma", "digamma", "pow", "cbrt"),
     }
 )
 
 _RANDOM = frozenset({"random_bits", "threefry2x32"})
 
+_SERIES = frozenset(
+    {
+        *("igamma", "igammac", "igamma_grad_a", "polygamma", "random_gamma", "random_gamma_grad"),
+        *("regularized_incomplete_beta", "zeta"),
+    }
+)
+"""What is computed by a series or by rejection."""
+
 _WEIGHTS = {
     **dict.fromkeys(_RANDOM, 70.0),
+    **dict.fromkeys(_SERIES, 500.0),
+    "fft": 80.0,
     "div": 2.5,
     "sqrt": 3.0,
     "rsqrt": 3.0,

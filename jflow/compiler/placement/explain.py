@@ -196,10 +196,17 @@ class Explanation(Carded):
         users = {self._device(self._numbers[use.name]) for use in self._users.get(op, ())}
         if op.eqn.primitive is constant_p and users == {device}:
             return ": a constant goes to its consumers"
-        devices = [one for one in self.problem.devices if isinstance(one, Device)]
-        if device != self._assignment.rules.default_device(op, devices):
+        if device != self._assignment.rules.default_device(op, self._devices_by_task):
             return ": beside the data that it uses or makes, where fewer bytes are sent"
         return ": the first device of its task"
+
+    @cached_property
+    def _devices_by_task(self) -> Mapping[Task, Sequence[Device]]:
+        devices: dict[Task, list[Device]] = {}
+        for device in self.problem.devices:
+            assert isinstance(device, Device)
+            devices.setdefault(device.task, []).append(device)
+        return devices
 
     def _alternative_times(self, group: int) -> Mapping[str, float]:
         """Returns the predicted step times with a colocated group on each other device."""

@@ -1,14 +1,15 @@
 """Data locality: operations without a request go to the data that they use, if that sends less.
 
 A step sends a value to each other device that uses it. The operations of a function that request no
-device are on the master's first device at first. Those that are cheap (elementwise operations,
-reductions, gathers: no matrix product, no convolution, no loop) then go where most bytes stay; the
-others stay, because where they run decides which task computes, not only what is sent.
+device are on the master's first device at first, the default. Those that may move go where a sum
+is least: of the bytes that are sent, of what messages cost, and of the work that leaves the default
+device, all in bytes. Matrix products, convolutions, decompositions, loops and calls of Python never
+move, because where they run decides which task computes, not only what is sent.
 
-For two devices the best choice is a minimum cut of a network, with an arc for each value that may
-have to be sent. For more, each device in turn takes what is best moved to it, as in the expansion
-moves of Boykov, Veksler and Zabih (Fast approximate energy minimization via graph cuts, 2001), of
-which each is a minimum cut, until none sends less. Of equal cuts the one that moves least is taken.
+For two devices the least sum is a minimum cut of a network. For more, each device in turn takes
+what is best moved to it, as in the expansion moves of Boykov, Veksler and Zabih (Fast approximate
+energy minimization via graph cuts, 2001), of which each is a minimum cut. A move stands only if
+fewer bytes are sent after it. Of equal cuts the one that moves least is taken.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import jax.extend.core as jex
 import numpy as np
 
 from jflow.base.cluster import Device
@@ -25,11 +27,17 @@ from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.control import control_sources
 from jflow.compiler.graph.primitives import group_p
 from jflow.compiler.placement.costs import bytes_of
-from jflow.compiler.placement.equations import Count
+from jflow.compiler.placement.equations import Count, bodies_of
 from jflow.compiler.placement.work import count_operations
 
 _MESSAGE_BYTES = 1 << 16
 """What a link carries in the time that it takes to send nothing: the cost of one value more."""
+
+_ELEMENT_BYTES = 0.3
+"""What a link carries in the time that one addition takes, of many in a row."""
+
+_TRANSCENDENTAL = 10.0
+"""How many additions an exponential takes as long as."""
 
 _OPAQUE = frozenset({"ffi_call", "pallas_call", "custom_partitioning", "shard_map"})
 """What may be made for one kind of device only."""
@@ -48,7 +56,7 @@ class _Value:
     Attributes:
       n_bytes: its size.
       producer: the number of the operation that makes it; None if that does not move.
-      source: the device of such a producer.
+      source: where it is made, unless its producer may move.
       users: the numbers of the operations that use it and may move.
       fixed: the devices of its other users.
     """
@@ -65,19 +73,28 @@ class _Value:
         return {*self.fixed, *(devices[user] for user in self.users)} - {source}
 
 
-def is_cheap(op: Operation) -> bool:
-    """Whether it takes an operation about as long to compute as to read what it uses.
+def may_move(op: Operation) -> bool:
+    """Whether an operation that requests no device may leave the default device.
 
-    An operation that does not say how large its results are, that has effects, or that waits for
-    others without using their results is not cheap either.
+    What computes products or loops, calls Python, has effects, waits for others, is made for one
+    kind of device, or has sizes that are not known stays.
     """
     eqn = op.eqn
-    avals = [tensor.aval for tensor in (*op.inputs, *op.outputs)]
-    if eqn.effects or eqn.primitive is group_p or eqn.primitive.name in _OPAQUE:
+    if eqn.effects or eqn.primitive is group_p or control_sources(op) or _is_opaque(eqn):
         return False
-    if any(not is_known(size) for aval in avals for size in getattr(aval, "shape", None) or ()):
+    if not all(_has_known_size(tensor) for tensor in (*op.inputs, *op.outputs)):
         return False
-    return not control_sources(op) and not count_operations([op])[0][_EXPENSIVE].any()
+    return not count_operations([op])[0][_EXPENSIVE].any()
+
+
+def _is_opaque(eqn: jex.JaxprEqn) -> bool:
+    inner = (each for body in bodies_of(eqn) for each in body.eqns)
+    return eqn.primitive.name in _OPAQUE or any(map(_is_opaque, inner))
+
+
+def _has_known_size(tensor: Tensor) -> bool:
+    shape = getattr(tensor.aval, "shape", ())
+    return shape is not None and all(map(is_known, shape))
 
 
 def localized(
@@ -98,15 +115,17 @@ def localized(
     """
     if not movable:
         return {}
+    fetches = frozenset(fetches)
     default = placement[movable[0]]
     candidates = dict.fromkeys(device for device in placement.values() if device != default)
     values = _values(placement, {op: i for i, op in enumerate(movable)}, fetches, default)
+    work = [_work_bytes(op) for op in movable]
     devices = [default] * len(movable)
     is_better = True
     while is_better:
         is_better = False
         for target in candidates:
-            expanded = _expanded(values, devices, target)
+            expanded = _expanded(values, work, devices, target)
             if _bytes_sent(values, expanded) < _bytes_sent(values, devices):
                 devices, is_better = expanded, True
     return {op: to for op, to in zip(movable, devices, strict=True) if to != default}
@@ -138,13 +157,22 @@ def _values(
     return values
 
 
+def _work_bytes(op: Operation) -> float:
+    """Returns what an operation computes, as bytes that are sent in the same time."""
+    counts = count_operations([op])[0]
+    elements = counts[Count.ELEMENTS] + _TRANSCENDENTAL * counts[Count.TRANSCENDENTALS]
+    return float(elements) * _ELEMENT_BYTES
+
+
 def _bytes_sent(values: Sequence[_Value], devices: Sequence[Device]) -> float:
     return sum(value.n_bytes * len(value.sent_to(devices)) for value in values)
 
 
-def _expanded(values: Sequence[_Value], devices: Sequence[Device], target: Device) -> list[Device]:
+def _expanded(
+    values: Sequence[_Value], work: Sequence[float], devices: Sequence[Device], target: Device
+) -> list[Device]:
     """Returns the devices after the best operations have gone to one more device."""
-    network = _Network(devices, target)
+    network = _Network(devices, target, work)
     for value in values:
         network.add(value)
     moved = network.cut()
@@ -152,20 +180,23 @@ def _expanded(values: Sequence[_Value], devices: Sequence[Device], target: Devic
 
 
 class _Network:
-    """A flow network whose minimum cut says which operations go to a device.
+    """A flow network whose minimum cut says which operations go to a device, the target.
 
-    Its nodes are the source, the sink, the operations and helpers; an operation on the sink's side
-    of the cut goes to the target, others stay. The cut has an arc of each value and device to which
-    the value is sent.
+    Its nodes are the source, the sink, the operations and helpers. An operation on the sink's side
+    of the cut goes to the target; on the source's side it stays where it is, which may be the
+    target already. The cut has an arc of each value and device to which the value is sent, and an
+    arc of the work of each operation that moves.
     """
 
     _SOURCE, _SINK = 0, 1
 
-    def __init__(self, devices: Sequence[Device], target: Device) -> None:
+    def __init__(self, devices: Sequence[Device], target: Device, work: Sequence[float]) -> None:
         self._devices = devices
         self._target = target
         self._n_nodes = 2 + len(devices)
-        self._arcs: list[tuple[int, int, float]] = []
+        self._arcs: list[tuple[int, int, float]] = [
+            (self._SOURCE, self._node(op), n_bytes) for op, n_bytes in enumerate(work) if n_bytes
+        ]
 
     def add(self, value: _Value) -> None:
         """Adds the arcs of a value."""
@@ -194,7 +225,7 @@ class _Network:
         """It is sent to a device if a user stays there and the producer does not."""
         reached = producer if is_source else self._SINK
         if reached == self._SOURCE:
-            return  # it is made there in any case
+            return  # made there by what does not move
         if device in value.fixed:
             self._arcs.append((self._SOURCE, reached, weight))
             return

@@ -10,8 +10,8 @@ The rules, in order of precedence:
 5. The default of a variable does not depend on the master, so that sessions on different servers
    share it: the first task of the job `ps` if the cluster has one, else of the first job by name.
 6. A constant without a device request is placed with its consumers if they share one device.
-7. In a function, a cheap operation without a request goes where fewer bytes are sent
-   (`locality.py`).
+7. In a function, an operation without a request goes where fewer bytes are sent, if it computes
+   little (`locality.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jflow.base.cluster import Device, DeviceSpec, Task
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.primitives import constant_p
 from jflow.compiler.placement.group import Group, groups, owner_op
-from jflow.compiler.placement.locality import is_cheap, localized
+from jflow.compiler.placement.locality import localized, may_move
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
     Handles,
@@ -137,29 +137,27 @@ class GroupAssignment:
             placement |= localized(placement, self._movable(placement), self.fetches)
         return placement
 
-    def default_device(self, op: Operation, devices: Sequence[Device]) -> Device | None:
-        """Returns the device that an operation has by the rules 1 to 5.
-
-        Args:
-          op: an operation that is placed.
-          devices: those of its task, maybe with others.
-        """
+    def default_device(
+        self, op: Operation, devices: Mapping[Task, Sequence[Device]]
+    ) -> Device | None:
+        """Returns the device that an operation has by the rules 1 to 5."""
         request = self.requests[self.colocated[self.owners[op]]]
-        there = [device for device in devices if device.task == request.task]
-        return _chosen(request.spec, there, self.soft)
+        return _chosen(request.spec, devices[request.task], self.soft)
 
     def _movable(self, placement: Placement) -> list[Operation]:
-        """Returns the operations that rule 7 is about."""
-        groups = {op: self.colocated[owner] for op, owner in self.owners.items() if op is owner}
+        """Returns the operations that rule 7 may move; all are on one device, the default."""
         free = [
             op
-            for op, group in groups.items()
-            if len(group.members) == 1
-            and not group.has_state
-            and self.requests[group].spec.is_empty
+            for op, owner in self.owners.items()
+            if op is owner and self._is_free(self.colocated[owner])
         ]
-        default = {placement[op] for op in free if op.eqn.primitive is not constant_p}
-        return [op for op in free if placement[op] in default and is_cheap(op)]
+        # Rule 6 may have moved constants, and nothing else.
+        default = next((placement[op] for op in free if op.eqn.primitive is not constant_p), None)
+        return [op for op in free if placement[op] == default and may_move(op)]
+
+    def _is_free(self, group: Group) -> bool:
+        is_alone = len(group.members) == 1 and not group.has_state
+        return is_alone and self.requests[group].spec.is_empty
 
 
 def _requested(op: Operation, group: Group, spec: DeviceSpec, inventory: Inventory) -> _Request:
