@@ -67,7 +67,7 @@ test-on-%:
 
 nightly: ## the same in new environments, with the newest release of everything: what to run each night, and before a release
 	rm -rf $(MATRIX:%=$(VENV)/%)
-	$(MAKE) test-matrix
+	$(MAKE) test-matrix docs
 
 format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.page import page
+from bench.page import page, with_figures
 from bench.record import Record, load, save
 from bench.rows import GROUPS, Case, Group
 
@@ -47,6 +47,8 @@ def main() -> None:
         records[name] = Record(f"{datetime.now(UTC):%Y-%m-%d}", _machine(), figures)
         save(results, records)
     (HERE / "README.md").write_text(page(records, (HERE / "NOTES.md").read_text()))
+    readme = HERE.parent / "README.md"
+    readme.write_text(with_figures(readme.read_text(), records))
 
 
 def _options() -> argparse.Namespace:

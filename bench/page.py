@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from bench.record import Record
 from bench.rows import GROUPS, Alone, Row
 
@@ -19,6 +21,9 @@ TABLE = """\
 """
 
 
+_CELL = re.compile(r"(?P<figure>.+): (?P<own>\S+ \S+), (?P<peer>\S+) (?P<time>\S+ \S+)")
+
+
 def page(records: dict[str, Record], notes: str) -> str:
     """The whole page, in Markdown.
 
@@ -28,6 +33,37 @@ def page(records: dict[str, Record], notes: str) -> str:
     """
     tables = [_table(name, records[name]) for name in GROUPS if name in records]
     return "\n".join([HEAD, *tables, notes])
+
+
+def with_figures(readme: str, records: dict[str, Record]) -> str:
+    """README with the figures of its table as they were measured last.
+
+    A cell of it is "figure: own, peer time", several with semicolons; the row of `rows.py` is that
+    whose peer begins with the cell's, such as "Ray actor call" or "jax.jit call".
+
+    Raises:
+      LookupError: if a cell has no row that was measured.
+    """
+
+    def measured(found: re.Match[str]) -> str:
+        figure, peer = found["figure"], found["peer"]
+        for name, record in records.items():
+            for row in GROUPS[name].rows if name in GROUPS else ():
+                if (
+                    isinstance(row, Row)
+                    and row.figure == figure
+                    and row.peer.startswith(f"{peer} ")
+                ):
+                    own, other = record.figures.get(figure), record.figures.get(row.peer)
+                    if own is not None and other is not None:
+                        return f"{figure}: {quantity(own)}, {peer} {quantity(other)}"
+        raise LookupError(f"{figure!r} beside {peer!r} was not measured: make bench ONLY=peers")
+
+    def row(line: str) -> str:
+        start, _, cell = line.rstrip(" |").rpartition("| ")
+        return f"{start}| {'; '.join(_CELL.sub(measured, one) for one in cell.split('; '))} |"
+
+    return "\n".join(row(line) if line.startswith("| **") else line for line in readme.split("\n"))
 
 
 def _table(name: str, record: Record) -> str:

@@ -7,6 +7,7 @@ the site as they do in a checkout. Pages of public names are written when a buil
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,7 +77,8 @@ REFERENCE = ROOT / "docs" / "reference"
 
 def write_reference(_: Sphinx) -> None:
     """Writes a page of each public module: its docstring, and those of its names."""
-    REFERENCE.mkdir(exist_ok=True)
+    shutil.rmtree(REFERENCE, ignore_errors=True)  # modules may be gone
+    REFERENCE.mkdir()
     modules = [module for module in names.modules() if names.members(module)]
     listed = "\n".join(f"   {module.__name__}" for module in modules)
     pages = {"index": f"Docstrings\n==========\n\n.. toctree::\n\n{listed}\n"}

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
-from bench.page import quantity
+from bench.page import with_figures
 from bench.record import load
-from bench.rows import GROUPS, Row
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text()
@@ -131,21 +130,9 @@ def test_the_page_is_short() -> None:
 
 
 def test_each_row_of_the_choice_has_a_figure_that_was_measured() -> None:
-    """A cell is "figure: own, peer time", as `bench/README.md` has it."""
-    rows = re.findall(r"^\| \*\*.*\| (.*) \|$", PAGE, re.MULTILINE)
-    assert len(rows) == 6
-    measured = {
-        (row.figure, row.peer): (record.figures[row.figure], record.figures[row.peer])
-        for name, record in load(ROOT / "bench" / "results.json").items()
-        for row in GROUPS[name].rows
-        if isinstance(row, Row) and {row.figure, row.peer} <= {*record.figures}
-    }
-    for cell in rows:
-        for each in cell.split("; "):
-            figure, own, peer, time = re.fullmatch(r"(.*): (.*), (\S+) ([\d.]+ \S+)", each).groups()
-            pairs = [
-                pair
-                for (name, beside), pair in measured.items()
-                if name == figure and beside in (f"{peer} {figure}", f"{peer} {figure.split()[-1]}")
-            ]
-            assert [(own, time)] == [tuple(map(quantity, pair)) for pair in pairs], each
+    """`make bench` writes them, from the results that are kept."""
+    records = load(ROOT / "bench" / "results.json")
+    assert with_figures(PAGE, records) == PAGE
+    assert len(re.findall(r"^\| \*\*.*: [\d.]+ \S+, \S+ [\d.]+ \S+ \|$", PAGE, re.MULTILINE)) == 6
+    with pytest.raises(LookupError, match="was not measured"):
+        with_figures(PAGE, {name: one for name, one in records.items() if name != "peers"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,23 +15,23 @@ class CommitHook(BuildHookInterface[Any]):
     """Writes the commit into the wheel, where Git knows it; a checkout asks Git itself."""
 
     PLUGIN_NAME = "custom"
+    _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable":
+        # A source archive that is unpacked inside of another repository has no .git of its own.
+        if version == "editable" or not Path(self.root, ".git").exists():
             return
         command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        environment = {key: value for key, value in os.environ.items() if key[:4] != "GIT_"}
         try:
-            done = subprocess.run(
-                command, cwd=self.root, capture_output=True, text=True, check=False
-            )
-        except FileNotFoundError:  # there is no Git
+            commit = subprocess.check_output(command, cwd=self.root, env=environment, text=True)
+        except (FileNotFoundError, subprocess.CalledProcessError):  # no Git, or not allowed here
             return
-        if done.returncode == 0:
-            self._folder = tempfile.TemporaryDirectory()
-            path = Path(self._folder.name) / "COMMIT"
-            path.write_text(done.stdout)
-            build_data["force_include"][str(path)] = "jflow/COMMIT"
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "COMMIT"
+        path.write_text(commit)
+        build_data["force_include"][str(path)] = "jflow/COMMIT"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if folder := getattr(self, "_folder", None):
-            folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()

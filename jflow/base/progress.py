@@ -55,6 +55,19 @@ class Progress(Closing):
                 line = f"{self._label}: {self._done}{total} {self._unit}s"
                 print(f"{line}, {note}" if note else line, file=sys.stderr)
 
+    @property
+    def n_done(self) -> int:
+        """How many steps have been counted."""
+        return self._done
+
+    def say(self, text: str) -> None:
+        """Prints a line on standard output, above what shows the progress."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.write(text, file=sys.stdout)
+            else:
+                print(text)
+
     def _leave(self, failed: bool) -> None:
         if self._bar is not None:
             self._bar.close()

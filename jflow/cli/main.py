@@ -186,13 +186,19 @@ def _metrics_token(_: argparse.Namespace) -> None:
     print(load_secret().key(METRICS).hex())
 
 
-def _demo(options: argparse.Namespace) -> None:
+def _demo(options: argparse.Namespace) -> int:
     from jflow.cli.demo import run_demo  # noqa: PLC0415 - a server never builds graphs
 
     directory = options.picture.parent
     if not directory.is_dir():
         raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")
-    run_demo(options.picture)
+    try:
+        with interrupted():  # so that SIGTERM also ends the cluster and removes the checkpoints
+            run_demo(options.picture)
+    except KeyboardInterrupt:
+        print("interrupted; no process is left", file=sys.stderr)
+        return 128 + signal.SIGINT
+    return 0
 
 
 def _calibrate(options: argparse.Namespace) -> None:

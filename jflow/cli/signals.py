@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+_POLL_S = 0.2
+
+
+def wait_for_signal() -> NoReturn:
+    """Waits in the main thread until a handler raises.
+
+    A signal that arrives between Python's last look for one and a wait without an end would be
+    handled only after that wait, so this one ends again and again.
+    """
+    while True:
+        time.sleep(_POLL_S)
 
 
 @contextmanager

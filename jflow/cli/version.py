@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jflow
 
@@ -28,8 +30,10 @@ def _commit_of_checkout() -> str:
     if not (folder / ".git").exists():
         return ""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    environment = {key: value for key, value in os.environ.items() if key[:4] != "GIT_"}
+    options: Any = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, check=False, **options)
     except OSError:  # there is no Git
         return ""
-    return done.stdout.strip()
+    return str(done.stdout).strip()

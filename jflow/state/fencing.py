@@ -24,6 +24,8 @@ MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
 _RANDOM_BITS = 32
 _FIRST_SECOND = 1_704_067_200
+_LAST_SECOND = 2**31 - 2**20
+"""As far as clocks count: in 2092; a later claim is one above the highest known one."""
 _FORGOTTEN = ""
 """The name of the epoch of all forgotten names in a checkpoint; no other name is empty."""
 _MAX_EPOCH = 2**63 - 1
@@ -70,7 +72,8 @@ def next_epoch(highest: int, wall_time: float, random_bits: int) -> int:
       wall_time: the present time in seconds since 1970.
       random_bits: a random number below 2**32; programs that claim at once get different epochs.
     """
-    count = max((highest >> _RANDOM_BITS) + 1, int(wall_time) - _FIRST_SECOND)
+    seconds = min(int(wall_time) - _FIRST_SECOND, _LAST_SECOND)
+    count = max((highest >> _RANDOM_BITS) + 1, seconds)
     return (count << _RANDOM_BITS) | random_bits
 
 

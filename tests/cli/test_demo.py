@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import psutil
+import pytest
+
+from jflow.testing import wait_until
 
 
 def test_the_demo_survives_a_kill_trains_as_plain_jax_does_and_leaves_nothing_behind(
@@ -45,6 +49,31 @@ def test_the_demo_survives_a_kill_trains_as_plain_jax_does_and_leaves_nothing_be
         f"/job:{task}/device" in lanes for task in ("ps/task:0", "worker/task:0", "worker/task:1")
     )
     assert not [p for p in psutil.process_iter(["environ"]) if _has_path(p, tmp_path)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_leaves_no_process_and_no_file(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    variables = os.environ | {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "jflow", "demo"],
+        cwd=tmp_path,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        assert any(line.startswith("4. ") for line in demo.stdout)
+        demo.send_signal(number)
+        _, said = demo.communicate()
+    assert (demo.returncode, said) == (130, "interrupted; no process is left\n")
+    assert {path.name for path in tmp_path.iterdir()} <= {".jflow", ".cache"}
+    wait_until(
+        lambda: not [p for p in psutil.process_iter(["environ"]) if _has_path(p, tmp_path)],
+        "all processes to end",
+    )
 
 
 def _split(rows: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:

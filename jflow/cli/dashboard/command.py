@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from jflow.base.text import printable
-from jflow.cli.signals import interrupted
+from jflow.cli.signals import interrupted, wait_for_signal
 from jflow.cli.targets import TIMEOUT_S, add_options, candidates
 from jflow.errors import UnimplementedError
 
@@ -45,7 +45,7 @@ def _dashboard(options: argparse.Namespace) -> int:
         served(candidates(options.target), options.timeout, options.port) as url,
     ):
         print(f"the page is at {printable(url)}\nCtrl-C ends it", flush=True)
-        threading.Event().wait()
+        wait_for_signal()
     return 0
 
 

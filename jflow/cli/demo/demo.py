@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -157,7 +157,14 @@ def _train(
             save_summaries_steps=None,
             log_step_count_steps=None,
         ) as session:
-            _run_steps(session, model, training, disturb)
+            with Progress(N_STEPS, "   training") as progress:
+                _run_steps(session, model, training, progress, range(KILLED_AT))
+                lost = f"worker {_LAST_WORKER} is killed after step {KILLED_AT}"
+                progress.say(f"   {lost}, and its tower is lost")
+                disturb()
+                again = _step(session, model, training, KILLED_AT)
+                progress.say(f"   training goes on after step {again - 1}, the last that was saved")
+                _run_steps(session, model, training, progress, range(again, N_STEPS))
             predictions = session.run(model.predictions, {model.test_images: test.images})
     return accuracy(predictions, test.labels)
 
@@ -166,26 +173,24 @@ def _run_steps(
     session: tf.train.MonitoredSession,
     model: Model,
     training: Split,
-    disturb: Callable[[], None],
+    progress: Progress,
+    numbers: Iterable[int],
 ) -> None:
-    """Runs steps, each with the batch of its number, until there are enough."""
-    number, is_disturbed = 0, False
-    with Progress(N_STEPS, "   training") as progress:
-        while number < N_STEPS:
-            if number == KILLED_AT and not is_disturbed:
-                is_disturbed = True
-                disturb()
-            fed = dict(zip((model.images, model.labels), training.batch(number), strict=True))
-            loss, after = session.run([model.loss, model.number], fed)
-            if after != number + 1:
-                print(f"   training goes on after step {after - 1}, the last that was saved")
-            number = int(after)
-            progress.advance(f"loss {loss:.3f}")
+    """Runs steps and shows those that run for the first time."""
+    for number in numbers:
+        _step(session, model, training, number)
+        if number >= progress.n_done:
+            progress.advance()
+
+
+def _step(session: tf.train.MonitoredSession, model: Model, training: Split, number: int) -> int:
+    """Runs a step with the batch of its number; returns how many there were, restored ones too."""
+    fed = dict(zip((model.images, model.labels), training.batch(number), strict=True))
+    return int(session.run(model.number, fed))
 
 
 def _kill_and_restart(cluster: tf.LocalCluster) -> None:
     """Kills a worker and starts it again, beside the training, as `jflow up --restart` does."""
-    print(f"   worker {_LAST_WORKER} is killed after step {KILLED_AT}, and its tower is lost")
     cluster.kill("worker", _LAST_WORKER)
     threading.Thread(target=cluster.restart, args=("worker", _LAST_WORKER)).start()
 

@@ -52,6 +52,7 @@ _LOG = logging.getLogger(__name__)
 _N_THREADS = 8
 _STOP_S = 5.0
 _LOOK_S = 5.0
+_JOIN_POLL_S = 1.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 _CHECKPOINTS_VARIABLE = "JFLOW_CHECKPOINT_ROOTS"
 
@@ -222,6 +223,11 @@ class Server(Closing):
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits until the server stops or `timeout` seconds pass; returns whether it stopped."""
+        if timeout is None:
+            # A signal that arrives just before a wait without an end is handled only after it.
+            while not self._stopped.wait(_JOIN_POLL_S):
+                pass
+            return True
         return self._stopped.wait(timeout)
 
     def stop(self) -> None:
