@@ -13,6 +13,7 @@ import grpc
 from jflow.base.cluster import Target, Task, certified_name, split_address
 from jflow.base.deadline import Deadline
 from jflow.net.protocol.frame import Message
+from jflow.net.protocol.interrupts import deferred_interrupts
 from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.transport import BrokenStreamError, Services
 from jflow.net.wire.attaching import WITHOUT, Dialler
@@ -50,25 +51,39 @@ class GrpcClientStream:
         addresses: Sequence[str] = (),
     ) -> None:
         self.machine = machine_at(addresses)
-        address, name = target.address, _certified_name(target)
+        self._address, name = target.address, _certified_name(target)
         self._dialler = replace(dialler, addresses=addresses, name=name, is_direct=not target.at)
         self._on_end = ended
         self._refusal: str | None = None
         self._is_decided = threading.Event()
-        self._channel = client_channel(address, tls, name)
-        # Frames are taken in gRPC's deserializer, on a thread of gRPC. So callers are woken one
-        # thread switch earlier than by the thread that iterates over the stream.
+        self._channel = client_channel(self._address, tls, name)
+        # gRPC waits for ever to close a channel with a call that Ctrl-C has kept from having its
+        # thread, so until all of them run an interrupt waits.
         try:
-            method: Any = self._channel.stream_stream(
-                method_of(service), response_deserializer=received
-            )
-            self._stream = method(outgoing, wait_for_ready=True)
-            refusal = look_for_refusal(tls, address, name, self._is_decided, _PATIENCE_S)
-            refusal.add_done_callback(self._give_up)
-            threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
+            with deferred_interrupts():
+                self._begin(service, tls, outgoing, received)
         except BaseException:  # for example, no thread can be started
             self.close()
             raise
+
+    def _begin(
+        self,
+        service: str,
+        tls: Tls | None,
+        outgoing: Iterator[bytes],
+        received: Callable[[bytes], bool],
+    ) -> None:
+        # Frames are taken in gRPC's deserializer, on a thread of gRPC. So callers are woken one
+        # thread switch earlier than by the thread that iterates over the stream.
+        method: Any = self._channel.stream_stream(
+            method_of(service), response_deserializer=received
+        )
+        self._stream = method(outgoing, wait_for_ready=True)
+        refusal = look_for_refusal(
+            tls, self._address, self._dialler.name, self._is_decided, _PATIENCE_S
+        )
+        refusal.add_done_callback(self._give_up)
+        threading.Thread(target=self._read, name=f"jflow {self._address}", daemon=True).start()
 
     def attach(
         self,
