@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def nodes() -> Iterator[set[str]]:
         patch.delenv("TF_CONFIG", raising=False)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("JFLOW_INSECURE", "1")  # nodes have this machine's address in its network
+        patch.setenv("JFLOW_CHECKPOINT_ROOTS", tempfile.gettempdir())
         node = {"num_cpus": 2, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=node | agents())
         other = cluster.add_node(**node, **agents())
