@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.perceptron import RATE
+
 CALL, UPDATE, STEP = "actor call", "update of 1 MB of shared state", "parameter server's step"
 PUT, GET, TASKS = "put 100 MB", "get 100 MB", "small task, of 10,000"
 RESTART, SYNCHRONOUS = "killed worker, until a call succeeds", "synchronous step of two workers"
@@ -23,14 +25,55 @@ MATRIX = np.full((100, 100), 0.01, np.float32)
 """What a worker multiplies that was killed before."""
 
 
-def gradient() -> Callable[..., Any]:
-    """A compiled function of parameters, images and labels: the loss and its derivatives."""
+class State:
+    """What lives in another process."""
+
+    def __init__(self) -> None:
+        self.count = 0.0
+        self.shared = np.zeros(N_SHARED, np.float32)
+        self.big = np.ones(N_BIG, np.float32)
+        self.sink = np.zeros(N_BIG, np.float32)
+
+    def call(self) -> float:
+        self.count += 1
+        return self.count
+
+    def update(self, change: np.ndarray) -> None:
+        self.shared += change
+
+    def get(self) -> np.ndarray:
+        return self.big
+
+    def put(self, value: np.ndarray) -> None:
+        self.sink = value
+
+
+class ParameterServer:
+    """Keeps the parameters."""
+
+    def __init__(self, weights: list[np.ndarray]) -> None:
+        self.weights = [weight.copy() for weight in weights]
+
+    def values(self) -> list[np.ndarray]:
+        return self.weights
+
+    def update(self, slopes: list[np.ndarray]) -> None:
+        for weight, slope in zip(self.weights, slopes, strict=True):
+            np.subtract(weight, RATE * slope, out=weight)
+
+
+def loss(weights: list[Any], x: Any, y: Any) -> Any:
+    """The cross entropy of the perceptron's answers."""
     import jax  # noqa: PLC0415 - Ray's and Dask's own processes import it where they compute
     import jax.numpy as jnp  # noqa: PLC0415
 
-    def loss(weights: list[Any], x: Any, y: Any) -> Any:
-        logits = jax.nn.relu(x @ weights[0]) @ weights[1]
-        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * y, -1))
+    logits = jax.nn.relu(x @ weights[0]) @ weights[1]
+    return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * y, -1))
+
+
+def gradient() -> Callable[..., Any]:
+    """A compiled function of parameters, images and labels: the loss and its derivatives."""
+    import jax  # noqa: PLC0415
 
     return jax.jit(jax.value_and_grad(loss))
 

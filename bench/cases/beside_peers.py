@@ -32,6 +32,7 @@ from bench.peers import (
     SYNCHRONOUS,
     TASKS,
     UPDATE,
+    loss,
 )
 from bench.perceptron import BASE, RATE
 from bench.timing import alternate, tell
@@ -79,10 +80,6 @@ def synchronous() -> Callable[[], Any]:
     """A step of two workers, each with half of the images, and one update of the parameters."""
     with tf.device(PS):
         weights = [tf.Variable(w, name=f"w{w.size}_of_two") for w in BASE.weights()]
-
-    def loss(values: list[Any], x: Any, y: Any) -> Any:
-        logits = jax.nn.relu(x @ values[0]) @ values[1]
-        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * y, -1))
 
     @tf.function
     def train(halves: list[Any]) -> Any:

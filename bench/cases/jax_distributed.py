@@ -10,11 +10,10 @@ import sys
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bench.peers import SYNCHRONOUS, free_ports
+from bench.peers import SYNCHRONOUS, free_ports, loss
 from bench.perceptron import BASE, RATE
 from bench.timing import seconds, tell
 
@@ -27,10 +26,6 @@ def work(index: int, port: str) -> None:
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=index)
     mesh = Mesh(np.array(jax.devices()), "batch")
     split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("batch",), ()))
-
-    def loss(weights: list[Any], x: Any, y: Any) -> Any:
-        logits = jax.nn.relu(x @ weights[0]) @ weights[1]
-        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * y, -1))
 
     def train(weights: list[Any], x: Any, y: Any) -> tuple[Any, list[Any]]:
         value, slopes = jax.value_and_grad(loss)(weights, x, y)

@@ -30,49 +30,12 @@ from bench.peers import (
     STEP,
     TASKS,
     UPDATE,
+    ParameterServer,
+    State,
     gradient,
 )
-from bench.perceptron import BASE, RATE
+from bench.perceptron import BASE
 from bench.timing import alternate, tell
-
-
-@ray.remote
-class State:
-    """What lives in another process."""
-
-    def __init__(self) -> None:
-        self.count = 0.0
-        self.shared = np.zeros(N_SHARED, np.float32)
-        self.big = np.ones(N_BIG, np.float32)
-        self.sink = np.zeros(N_BIG, np.float32)
-
-    def call(self) -> float:
-        self.count += 1
-        return self.count
-
-    def update(self, change: np.ndarray) -> None:
-        self.shared += change
-
-    def get(self) -> np.ndarray:
-        return self.big
-
-    def put(self, value: np.ndarray) -> None:
-        self.sink = value
-
-
-@ray.remote
-class ParameterServer:
-    """Keeps the parameters."""
-
-    def __init__(self, weights: list[np.ndarray]) -> None:
-        self.weights = [weight.copy() for weight in weights]
-
-    def values(self) -> list[np.ndarray]:
-        return self.weights
-
-    def update(self, slopes: list[np.ndarray]) -> None:
-        for weight, slope in zip(self.weights, slopes, strict=True):
-            np.subtract(weight, RATE * slope, out=weight)
 
 
 @ray.remote
@@ -104,7 +67,7 @@ def add_one(x: float) -> float:
 
 
 def state() -> None:
-    actor = State.remote()
+    actor = ray.remote(State).remote()
     change, value = np.ones(N_SHARED, np.float32), np.ones(N_BIG, np.float32)
     short = {
         f"Ray {CALL}": lambda: ray.get(actor.call.remote()),
@@ -120,7 +83,11 @@ def state() -> None:
 
 
 def parameter_server() -> None:
-    server, worker, batch = ParameterServer.remote(BASE.weights()), Worker.remote(), BASE.data()
+    server, worker, batch = (
+        ray.remote(ParameterServer).remote(BASE.weights()),
+        Worker.remote(),
+        BASE.data(),
+    )
     x, y = (ray.put(value) for value in batch)
 
     def step() -> float:
