@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import dropwhile, pairwise, takewhile
+from itertools import chain, dropwhile, pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -88,6 +88,7 @@ class LinkedRun:
       specs, keys: the variables of the plan.
       may_be_quick: False if the time of a run cannot be predicted from earlier ones.
       result_bytes: the sizes of its outputs by slot, if they are known before a run.
+      last_uses: the slots that nothing but sends reads after it.
     """
 
     instruction: Run
@@ -98,6 +99,7 @@ class LinkedRun:
     keys: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
     result_bytes: Mapping[Slot, int] = field(default_factory=dict)
+    last_uses: tuple[Slot, ...] = ()
 
     # Computed once, so that a step does no more than necessary. Variables are indices into `keys`.
 
@@ -227,11 +229,21 @@ class LinkedPlan:
         )
 
     @cached_property
-    def only_sent(self) -> Mapping[Slot, int]:
-        """The number of sends of each slot that only sends read."""
+    def n_uses(self) -> Mapping[Slot, int]:
+        """After how many uses the value of a slot is not needed any more.
+
+        The uses are its sends, which end in any order, and the last program that takes it. Slots
+        that something else reads are missing: they are needed until the step ends.
+        """
         sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
         read = {slot for one in self.plan.instructions for slot in _read_here(one)}
-        return {slot: n for slot, n in sent.items() if slot is not None and slot not in read}
+        runs = (one for one in chain(*self.stages) if isinstance(one, LinkedRun))
+        ended = {slot for run in runs for slot in run.last_uses}
+        return {
+            slot: sent[slot] + (slot in ended)
+            for slot in sent.keys() | ended
+            if slot is not None and (slot in ended or slot not in read)
+        }
 
     @cached_property
     def early(self) -> tuple[tuple[LinkedRun, Sequence[int]], ...]:
@@ -287,6 +299,24 @@ def _read_here(instruction: Instruction) -> Iterable[Slot]:
             return ()
 
 
+def _last_uses(plan: Plan) -> Mapping[int, tuple[Slot, ...]]:
+    """Returns, by the id of a program's instruction, the slots that it is the last one to read.
+
+    Sends do not count. In dataflow order no instruction is certain to be the last.
+    """
+    if plan.after:
+        return {}
+    last: dict[Slot, Instruction] = {}
+    for one in plan.instructions:
+        last.update(dict.fromkeys(_read_here(one), one))
+    ended: dict[int, tuple[Slot, ...]] = {}
+    fetched = {one.slot for one in plan.instructions if isinstance(one, Fetch)}
+    for slot, one in last.items():
+        if isinstance(one, Run) and slot not in fetched:
+            ended[id(one)] = (*ended.get(id(one), ()), slot)
+    return ended
+
+
 def _keeps_inputs(instruction: Instruction) -> bool:
     if isinstance(instruction, Call):
         return instruction.function == CALLBACK
@@ -319,6 +349,7 @@ def link(
     slots: list[Any] = [None] * plan.n_slots
     keys = tuple(VariableId.of(plan.device, spec.key) for spec in plan.variables)
     checks_nans = plan.checks_nans
+    last_uses = _last_uses(plan)
 
     def linked(instruction: Instruction) -> Iterator[LinkedInstruction]:
         match instruction:
@@ -342,7 +373,9 @@ def link(
                 sizes = result_bytes(compiled)[len(instruction.writes) :]
                 by_slot = dict(zip(instruction.outputs, sizes, strict=False))
                 yield LinkedRun(
-                    instruction, run, constants, latency, plan.variables, keys, is_quick, by_slot
+                    *(instruction, run, constants, latency, plan.variables, keys, is_quick),
+                    result_bytes=by_slot,
+                    last_uses=last_uses.get(id(instruction), ()),
                 )
 
     return LinkedPlan(

@@ -59,7 +59,7 @@ class StepState:
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
-        *("_transaction", "_unsent", "_watch", "_writing", "slots", "waiting_op"),
+        *("_transaction", "_uses_left", "_watch", "_writing", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -81,7 +81,7 @@ class StepState:
         self._containers = containers
         self.slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
-        self._unsent: dict[Slot, int] = {}
+        self._uses_left: dict[Slot, int] = {}
         self._is_closed = False
         self.waiting_op: str | None = None
 
@@ -139,18 +139,30 @@ class StepState:
         is_own = self._linked.device.platform != "cpu"  # it was copied from the device
         return view if is_own else leased_view(view, lease.again())
 
-    def has_sent(self, slot: Slot) -> None:
-        """Records that one of the sends of a slot is done and no longer reads its value.
+    def end_use(self, slot: Slot, result: jax.Array | None = None) -> None:
+        """Records that a send of a slot, or the last program that takes it, is done with its value.
 
-        After the last one the value is not leased any more, if nothing but sends reads the slot: so
-        a later program of the same step updates the variable in place.
+        After the last of them the value is dropped. The buffer of a variable is not leased any
+        more, so a later program of the same step updates it in place.
+
+        Args:
+          slot: the slot.
+          result: a result of the program that has used it, which the device may still compute.
         """
-        if slot not in self._leases:
+        n_uses = self._linked.n_uses.get(slot, 0)
+        if n_uses != 1:
+            left = self._uses_left[slot] = self._uses_left.get(slot, n_uses) - 1
+            if left:
+                return
+        self.slots[slot] = None
+        lease = self._leases.pop(slot, None)
+        if lease is None:
             return
-        left = self._unsent.get(slot, self._linked.only_sent.get(slot, 0)) - 1
-        self._unsent[slot] = left
-        if left == 0:
-            self._leases.pop(slot).release()
+        if result is None:
+            lease.release()
+        else:
+            lease.release_after(result)
+            self._reads.append((lease, result))
 
     def close(self) -> None:
         """Releases the leases, so that the next update of a variable works in place again.
@@ -368,7 +380,10 @@ class StepState:
     def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
         """Runs a program with the variables that it was granted; see `run_program`."""
         old = () if access is None else access.donated()
-        return run_program(linked, self.slots, old, self._linked.plan.device)
+        results = run_program(linked, self.slots, old, self._linked.plan.device)
+        for slot in linked.last_uses:
+            self.end_use(slot, results[-1] if results else None)
+        return results
 
     def _copy_slot(self, slot: Slot, source: Slot) -> None:
         """Copies the value of a slot to another one, with its lease."""

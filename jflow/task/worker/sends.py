@@ -67,6 +67,8 @@ class PlanSends:
         """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+            if send.slot is not None:
+                self._state.end_use(send.slot)
         elif self._can_piggyback(send):
             self._last_sends.append(send)
         else:
@@ -142,7 +144,7 @@ class PlanSends:
         if sending is not None:
             await sending
         for slot in slots:
-            state.has_sent(slot)
+            state.end_use(slot)
 
     def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()

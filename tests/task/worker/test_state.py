@@ -66,10 +66,11 @@ def gradient_step(*more_reads):
     [
         pytest.param((), True, id="only sent"),
         pytest.param((Fetch(0, 0),), False, id="fetched"),
-        pytest.param((program_run(double, inputs=(0,), outputs=(1,)),), False, id="used"),
+        pytest.param((program_run(double, inputs=(0,), outputs=(1,)),), True, id="computed with"),
+        pytest.param((Call("identity", (0,), (1,)),), False, id="taken by the host"),
     ],
 )
-def test_a_value_that_was_sent_is_not_copied_by_an_update_of_the_same_step(more_reads, is_in_place):
+def test_a_value_that_was_used_is_not_copied_by_an_update_of_the_same_step(more_reads, is_in_place):
     async def use(_, b, transport):
         set_up(b, B0, 3.0)
         taken = []
@@ -87,6 +88,33 @@ def test_a_value_that_was_sent_is_not_copied_by_an_update_of_the_same_step(more_
         assert value_of(b, B0).tolist() == [6.0] * 3
         assert [value.tolist() for value in fetched] == [[3.0] * 3] * len(fetched)
         assert (value_of(b, B0).unsafe_buffer_pointer() == before) == is_in_place
+
+    check(use)
+
+
+def test_a_value_is_dropped_when_the_last_program_that_takes_it_has_run():
+    plan = plan_on(
+        B0,
+        Feed(0, 0),
+        program_run(double, inputs=(0,), outputs=(1,)),
+        Send(5, A0, 1),
+        program_run(double, inputs=(1,), outputs=(2,)),
+        Fetch(2, 0),
+    )
+
+    async def use(_, b, transport):
+        handle = await registered(b, plan)
+        states = []
+
+        async def took(target, step, values):
+            (run,) = b._context.plans
+            states.append(run._state)
+
+        transport.deliver = took
+        (fetched,) = await b.run_plans(1, handle, [vector(1.0)])
+        assert fetched.tolist() == [4.0] * 3
+        (state,) = states
+        assert [state[slot] is None for slot in range(3)] == [True, True, False]
 
     check(use)
 
