@@ -146,6 +146,7 @@ PUBLIC = [
     "lax",
     "local_variables",
     "local_variables_initializer",
+    "loop",
     "min_max_variable_partitioner",
     "model_variables",
     "moving_average_variables",

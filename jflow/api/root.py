@@ -132,6 +132,7 @@ from jflow.compiler.graph import device as device
 from jflow.compiler.graph import get_default_graph as get_default_graph
 from jflow.compiler.graph import get_default_session as get_default_session
 from jflow.compiler.graph import gradients as gradients
+from jflow.compiler.graph import loop as loop
 from jflow.compiler.graph import name_scope as name_scope
 from jflow.compiler.graph import reset_default_graph as reset_default_graph
 from jflow.launch import LocalCluster as LocalCluster

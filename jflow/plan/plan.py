@@ -10,20 +10,20 @@ instructions that do not depend on it (see `jflow.compiler.partition`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
-from typing import Annotated, ClassVar
 
 from jflow.base.cluster import Device
-from jflow.base.packing import Meta, Record, pack
-from jflow.base.values import TensorSpec
+from jflow.base.packing import pack
 from jflow.plan import text as notation
+from jflow.plan.state import ResourceSpec, VariableSpec
 
 Slot = int
 
-CALLBACK = "callback"
-"""The function of a `Call` that the client of the step computes; see `CallbackAttributes`."""
+MAX_EDGES = 1 << 32
+"""The number of edges that a step can have; those of a loop count once for each iteration."""
 
 NAN_CHECK = "check_nans"
 """Function name of a `Call` that fails if an input is NaN, for `jax_debug_nans`."""
@@ -33,60 +33,7 @@ NO_ATTRIBUTES = pack({})
 """The attributes of a `Call` that has no named arguments."""
 
 
-@dataclass(frozen=True, order=True)
-class VariableKey:
-    """The container and name that identify a variable on a device."""
-
-    container: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"variable {self.name!r} (container {self.container!r})"
-
-
 _NO_SIGNATURES: Mapping[str, str] = MappingProxyType({})
-
-VARYING = 2**64 - 1
-"""A size in the shape of a variable that assignments may change."""
-
-
-@dataclass(frozen=True)
-class VariableSpec:
-    """A variable that a plan uses.
-
-    Attributes:
-      key: its container and name.
-      dtype: name of its dtype, such as "float32".
-      shape: its sizes, `VARYING` where they may change.
-    """
-
-    key: VariableKey
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}"
-
-
-@dataclass(frozen=True)
-class ResourceSpec:
-    """A queue or other resource that a plan uses.
-
-    Attributes:
-      kind: such as "queue"; names are unique within a kind.
-      container, name: identify it on its device.
-      owner: the session that it belongs to; "" if it is shared by name.
-      definition: its definition, a packed record.
-    """
-
-    kind: str
-    container: str
-    name: str
-    owner: str
-    definition: bytes
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name!r} (container {self.container!r})"
 
 
 @dataclass(frozen=True)
@@ -286,7 +233,91 @@ class Fetch:
         return f"fetch {self.index} = {notation.slot_name(self.slot)}"
 
 
-Instruction = Feed | Recv | Run | Call | Send | Fetch
+@dataclass(frozen=True)
+class Carry:
+    """A value that each iteration of a loop takes from the one before.
+
+    Attributes:
+      init: the slot of the plan that has its value before the first iteration.
+      feed: the number of the fed value of the body that it is in an iteration.
+      fetch: the number of the fetched value of the body that it is in the next iteration.
+      final: the slot of the plan that is filled with its value after the last iteration; None if
+        nothing needs that.
+    """
+
+    init: Slot
+    feed: int
+    fetch: int
+    final: Slot | None
+
+    def __str__(self) -> str:
+        final = "" if self.final is None else f"%{self.final} = "
+        return f"{final}carry(%{self.init}, feed {self.feed}, fetch {self.fetch})"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Runs a device's part of the body of a loop, once for each iteration.
+
+    All devices that take part have such an instruction in the same stage. Iterations overlap: a
+    stage of the body begins as soon as the stages of the same iteration that it needs, and those of
+    the iteration before that make the carries that it reads, have ended. `window` bounds how many
+    iterations are under way on a device.
+
+    In iteration i an edge `e` of the body is the edge `e + stride * i` of the step, modulo 2**32
+    rounded down to a multiple of `stride`.
+
+    Attributes:
+      number: identifies the loop in its step.
+      body: the plan of one iteration, in dataflow order; it uses no variables and no resources.
+      trips: the number of iterations, at least 1.
+      window: how many iterations may be under way on this device, at least 1.
+      stride: the number of edges of the step.
+      consts: (slot, feed) pairs: a slot of the plan, and the number of the fed value of the body
+        that its value is in every iteration.
+      carries: values that go from iteration to iteration.
+      index: the number of the fed value of the body that is the number of the iteration, as
+        int32[]; None if the body does not need it.
+      is_reversed: whether that number counts down to 0.
+      op: name of the operation in the user's graph, for messages.
+    """
+
+    number: int
+    body: Plan
+    trips: int
+    window: int
+    stride: int
+    consts: tuple[tuple[Slot, int], ...] = ()
+    carries: tuple[Carry, ...] = ()
+    index: int | None = None
+    is_reversed: bool = False
+    op: str = ""
+
+    @property
+    def inputs(self) -> tuple[Slot, ...]:
+        """The slots of the plan that it reads."""
+        return (*(slot for slot, _ in self.consts), *(carry.init for carry in self.carries))
+
+    @property
+    def outputs(self) -> tuple[Slot, ...]:
+        """The slots of the plan that it fills."""
+        return tuple(one.final for one in self.carries if one.final is not None)
+
+    def edge(self, edge: int, iteration: int) -> int:
+        """Returns the edge of the step that an edge of the body is in an iteration."""
+        return edge + self.stride * (iteration % (MAX_EDGES // self.stride))
+
+    def __str__(self) -> str:
+        order = ", reversed" if self.is_reversed else ""
+        index = [] if self.index is None else [f"feed {self.index} = iteration"]
+        clauses = [f"feed {feed} = %{slot}" for slot, feed in self.consts]
+        title = f"loop {self.number} of {self.trips} iterations{order}, {self.window} at once"
+        parts = "; ".join((title, *index, *clauses, *map(str, self.carries)))
+        body = self.body.text().replace("\n", "\n        ")
+        return f"{parts}" + (f"   [op {self.op!r}]" if self.op else "") + f"\n        {body}"
+
+
+Instruction = Feed | Recv | Run | Call | Send | Fetch | Loop
 
 
 @dataclass(frozen=True)
@@ -322,6 +353,28 @@ class Plan:
         return tuple(instruction for stage in self.stages for instruction in stage)
 
     @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops among its instructions."""
+        return tuple(one for one in self.instructions if isinstance(one, Loop))
+
+    @property
+    def all_instructions(self) -> tuple[Instruction, ...]:
+        """All instructions, and after them those of the bodies of its loops."""
+        own = self.instructions
+        bodies = (one.body.all_instructions for one in own if isinstance(one, Loop))
+        return tuple(chain(own, *bodies))
+
+    def mapped(self, change: Callable[[Instruction], Instruction]) -> Plan:
+        """Returns the plan with each instruction changed, first those in the bodies of loops."""
+
+        def changed(one: Instruction) -> Instruction:
+            return change(
+                replace(one, body=one.body.mapped(change)) if isinstance(one, Loop) else one
+            )
+
+        return replace(self, stages=tuple(tuple(map(changed, stage)) for stage in self.stages))
+
+    @property
     def artifacts(self) -> frozenset[str]:
         """Digests of all programs and constants that the plan names."""
         return frozenset({program.digest for program in self.programs} | {*self.constants})
@@ -329,18 +382,20 @@ class Plan:
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs that the plan runs, without duplicates."""
-        runs = (one.program for one in self.instructions if isinstance(one, Run))
+        runs = (one.program for one in self.all_instructions if isinstance(one, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
 
     @property
     def checks_nans(self) -> bool:
         """Whether the plan checks the results of its programs for NaN itself, instead of JAX."""
-        return any(isinstance(one, Call) and one.function == NAN_CHECK for one in self.instructions)
+        return any(
+            isinstance(one, Call) and one.function == NAN_CHECK for one in self.all_instructions
+        )
 
     @property
     def constants(self) -> tuple[str, ...]:
         """Digests of the constants that programs and calls take, without duplicates."""
-        users: list[Program | Call] = [one for one in self.instructions if isinstance(one, Call)]
+        users: list[Program | Call] = [x for x in self.all_instructions if isinstance(x, Call)]
         return tuple(dict.fromkeys(d for x in (*self.programs, *users) for d in x.constants))
 
     def text(self, signatures: Mapping[str, str] = _NO_SIGNATURES) -> str:
@@ -374,6 +429,11 @@ class Plan:
         return self.text()
 
 
+def stride_of(plans: Iterable[Plan]) -> int:
+    """Returns the stride of the loops of a step; 0 if it has none."""
+    return max((loop.stride for plan in plans for loop in plan.loops), default=0)
+
+
 def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
     """Returns the indices of the values that plans are fed, ascending, as they are sent."""
     return _indices(plans, Feed)
@@ -387,33 +447,3 @@ def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
 def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int, ...]:
     indices = {one.index for plan in plans for one in plan.instructions if isinstance(one, kind)}
     return tuple(sorted(indices))
-
-
-class CallbackAttributes(Record, frozen=True):
-    """Attributes of a `Call` of the function `CALLBACK`.
-
-    Attributes:
-      number: by which the client knows the Python function.
-      results: what it returns, of dtypes that programs take; None for an unknown size.
-      is_conditional: whether the first input says if the function is called; if it is not, the
-        results are zeros.
-    """
-
-    what: ClassVar[str] = "attributes of a callback"
-
-    number: Annotated[int, Meta(ge=0, le=2**32 - 1)]
-    results: tuple[TensorSpec, ...]
-    is_conditional: bool = False
-
-
-_MARK = "@"
-
-
-def private_container(container: str, owner: str) -> str:
-    """Returns the name of a session's private container in place of a shared one."""
-    return f"{container}{_MARK}{owner}"
-
-
-def owner_of(container: str) -> str:
-    """Returns the session that owns a container, "" if it is shared."""
-    return container.rpartition(_MARK)[2] if _MARK in container else ""

@@ -1,37 +1,38 @@
 """Verifier of plans, which runs before any name in a plan is looked up or compiled.
 
 Plans come from `jflow.compiler.partition` or over the wire. `verify` checks each invariant that one
-plan shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
+plan shows by itself; `verify_step.py` checks how the plans of a step fit together. Which functions,
 programs, constants and kinds of resources exist is checked by `jflow.task.execution.link`, and the
 values of arguments by kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 from jflow.base.cluster import Device
 from jflow.base.values import NUMBERS
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.plan.callbacks import CALLBACK
 from jflow.plan.plan import (
-    CALLBACK,
+    MAX_EDGES,
     NAN_CHECK,
-    VARYING,
     Call,
     EqualSizes,
     Feed,
     Fetch,
     InputSize,
     Instruction,
+    Loop,
     Plan,
     Program,
     Recv,
     Run,
     Send,
-    VariableKey,
-    fetch_indices,
 )
+from jflow.plan.state import VARYING, VariableKey
 
 MAX_SLOTS = 1 << 20
 """Maximum number of slots of a plan; a task allocates all of them for each step. Something has to
@@ -60,6 +61,13 @@ is 2 bytes of a message, and some hundred bytes of a task."""
 MAX_DEPENDENCIES = 1 << 18
 """Maximum number of stages that the stages of a plan are said to come after, all together; and how
 many of them the verifier looks at to find out whether one stage comes after another."""
+
+
+MAX_WINDOW = 1 << 12
+"""Maximum number of iterations of a loop that may be under way on a device."""
+
+MAX_WINDOW_SLOTS = 1 << 20
+"""Maximum number of slots of the iterations that may be under way."""
 
 
 def verify(plan: Plan) -> None:
@@ -96,78 +104,17 @@ def check_size(
             )
 
 
-def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
-    """Checks that verified plans form a complete step.
-
-    Each value that a device receives is sent by the device that it names, in an earlier stage, so
-    that the step cannot deadlock with itself.
+class _PlanVerifier:
+    """Walks a plan in execution order and tracks which slots are filled, and in which stage.
 
     Args:
-      plans: one for each device of the step.
-      n_fetches: how many values the step returns.
-
-    Raises:
-      InvalidArgumentError: names the devices and the edge, or the fetched values.
+      plan: the plan.
+      loop: the loop that it is the body of; None if it is the plan of a device.
     """
-    fetches = [index for plan in plans for index in fetch_indices([plan])]
-    if len(fetches) != n_fetches or sorted(fetches) != list(range(len(fetches))):
-        raise InvalidArgumentError(
-            f"a step of {n_fetches} fetched values came with plans that give {fetches[:100]}"
-        )
-    devices = set()
-    for plan in plans:
-        if plan.device in devices:
-            raise InvalidArgumentError(f"a step has two plans for {plan.device}")
-        devices.add(plan.device)
-    _verify_edges(plans)
 
-
-_Edge = tuple[int, Device, Device]
-"""A transfer: its number, the sending and the receiving device."""
-
-
-def _verify_edges(plans: Sequence[Plan]) -> None:
-    sends: dict[_Edge, tuple[int, bool]] = {}
-    receives: dict[_Edge, tuple[int, bool]] = {}
-    senders: dict[int, Device] = {}
-    for plan in plans:
-        for number, stage in enumerate(plan.stages):
-            for one in stage:
-                if isinstance(one, Send):
-                    sends[one.edge, plan.device, one.target] = number, one.slot is None
-                    if senders.setdefault(one.edge, plan.device) != plan.device:
-                        raise InvalidArgumentError(
-                            f"{senders[one.edge]} and {plan.device} both send as edge {one.edge}"
-                        )
-                elif isinstance(one, Recv):
-                    receives[one.edge, one.source, plan.device] = number, one.slot is None
-    for (edge, source, target), (taken, is_signal) in receives.items():
-        sent = sends.pop((edge, source, target), None)
-        if sent is None:
-            raise InvalidArgumentError(
-                f"the plan for {target} receives edge {edge} from {source}, which does not send it"
-            )
-        if sent[0] >= taken:
-            raise InvalidArgumentError(
-                f"the plan for {target} receives edge {edge} in stage {taken}, and {source} sends "
-                f"it in stage {sent[0]}; expected an earlier stage"
-            )
-        if sent[1] != is_signal:
-            raise InvalidArgumentError(
-                f"edge {edge} from {source} to {target} is a signal at one end and a value at the "
-                "other"
-            )
-    for edge, source, target in sends:
-        raise InvalidArgumentError(
-            f"the plan for {source} sends edge {edge} to {target}, which does not receive it"
-        )
-
-
-class _PlanVerifier:
-    """Walks a plan in execution order and tracks which slots are filled, and in which stage."""
-
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loop: Loop | None = None) -> None:
         self._plan = plan
+        self._loop = loop
         self._filled: dict[Any, int] = {}
         """The stage that fills each slot; -1 for feeds, which are available from the start."""
         self._edges: set[Any] = set()
@@ -176,6 +123,7 @@ class _PlanVerifier:
         self._n_walked = 0
         self._named: frozenset[int] = frozenset()
         self._ancestors: set[int] | None = None
+        self._once: Collection[int] | None = None
 
     def verify(self) -> None:
         plan = self._plan
@@ -198,11 +146,33 @@ class _PlanVerifier:
             self._named = frozenset(self._plan.after[number]) if self._plan.after else frozenset()
             for one in stage:
                 self._check(one)
+        self._check_filled()
+        if self._loop is not None:
+            self._check_body(self._loop)
+
+    def _check_filled(self) -> None:
+        plan = self._plan
         for one in plan.instructions:
             if isinstance(one, Fetch) and one.slot not in self._filled:
                 self._fail(f"nothing fills slot {one.slot}", one)
         if plan.n_slots > len(self._filled) + SPARE_SLOTS:
             self._fail(f"it has {plan.n_slots} slots, of which {len(self._filled)} are filled")
+
+    def _check_body(self, loop: Loop) -> None:
+        plan = self._plan
+        if plan.variables or plan.resources:
+            self._fail("the body of a loop uses variables or resources")
+        if len(plan.after) != len(plan.stages):
+            self._fail("the body of a loop is not in dataflow order")
+        carried = [carry.feed for carry in loop.carries]
+        index = [] if loop.index is None else [loop.index]
+        given = sorted([*(feed for _, feed in loop.consts), *carried, *index])
+        feeds = sorted(one.index for one in plan.instructions if isinstance(one, Feed))
+        if given != feeds:
+            self._fail(f"its feeds are {feeds[:100]}, and the loop has values for {given[:100]}")
+        fetched = {carry.fetch for carry in loop.carries}
+        if fetched != self._fetched:
+            self._fail("the values that it fetches are not the carries of the loop")
 
     def _fail(self, what: str, instruction: Instruction | None = None) -> NoReturn:
         where = f"the plan for {self._plan.device}"
@@ -305,6 +275,8 @@ class _PlanVerifier:
                 self._check_run(one)
             case Call():
                 self._check_call(one)
+            case Loop():
+                self._check_loop(one)
             case _:
                 self._fail(f"{one!r} is not an instruction")
 
@@ -317,7 +289,7 @@ class _PlanVerifier:
             self._fail(f"{peer!r} is not a full device name", one)
         if peer == self._plan.device:
             self._fail("a device does not send to itself", one)
-        if not _is_index(edge, 1 << 32):
+        if not _is_index(edge, MAX_EDGES):
             self._fail(f"{edge} is not the number of an edge", one)
         # A value that goes to several devices is a separate edge for each.
         if edge in self._edges:
@@ -373,14 +345,64 @@ class _PlanVerifier:
 
     def _check_program(self, program: Program, run: Run) -> None:
         self._check_names((program.digest, *program.constants), "digests", run)
-        written = frozenset(run.writes)
+        written, n_reads = frozenset(run.writes), len(run.reads)
         for argument in program.donated:
-            # Only a variable that gets a new value may lose its memory: slots are read again.
-            is_read = _is_index(argument, len(run.reads))
-            if not is_read or run.reads[argument] not in written:
-                self._fail(f"argument {argument} is donated but is not an updated variable", run)
+            # Only a variable that gets a new value may lose its memory, and a carry of which this
+            # is the only use: other slots are read again.
+            if _is_index(argument, n_reads):
+                may_be = run.reads[argument] in written
+            else:
+                is_input = _is_index(argument, n_reads + len(run.inputs))
+                may_be = is_input and run.inputs[argument - n_reads] in self._used_once()
+            if not may_be:
+                self._fail(
+                    f"argument {argument} is donated but is neither an updated variable nor a "
+                    "carry that nothing else uses",
+                    run,
+                )
         if len({*program.donated}) < len(program.donated):
             self._fail("it donates an argument twice", run)
+
+    def _used_once(self) -> Collection[int]:
+        """Returns the slots of carries that one instruction uses."""
+        if self._loop is None:
+            return ()
+        if self._once is None:
+            carried = {carry.feed for carry in self._loop.carries}
+            used = Counter(
+                slot
+                for one in self._plan.instructions
+                if not isinstance(one, Feed)
+                for slot in _slots(one)
+            )
+            feeds = (one for one in self._plan.instructions if isinstance(one, Feed))
+            self._once = {x.slot for x in feeds if x.index in carried and used[x.slot] == 1}
+        return self._once
+
+    def _check_loop(self, loop: Loop) -> None:
+        if self._loop is not None:
+            self._fail("the body of a loop has a loop over devices", loop)
+        self._check_text(loop.op, "the name of an operation", loop)
+        for number, least, end, what in (
+            (loop.number, 0, 1 << 32, "number"),
+            (loop.trips, 1, 1 << 31, "number of iterations"),
+            (loop.window, 1, MAX_WINDOW + 1, "window"),
+            (loop.stride, 1, MAX_EDGES >> 13, "stride"),
+        ):
+            if not (_is_index(number, end) and number >= least):
+                self._fail(f"the {what} of a loop is {number}; expected {least} to {end - 1}")
+        if loop.window * loop.body.n_slots > MAX_WINDOW_SLOTS:
+            self._fail(
+                f"{loop.window} iterations of {loop.body.n_slots} slots may be under way; the "
+                f"limit is {MAX_WINDOW_SLOTS} slots; choose a smaller window"
+            )
+        for slot in loop.inputs:
+            self._read(slot, loop)
+        for slot in loop.outputs:
+            self._fill(slot, self._stage, loop)
+        if loop.body.device != self._plan.device:
+            self._fail(f"the body of a loop is for {loop.body.device}")
+        _PlanVerifier(loop.body, loop).verify()
 
     def _check_call(self, call: Call) -> None:
         self._check_names((call.function,), "the name of a function", call)
@@ -416,7 +438,7 @@ def _slots(one: Instruction) -> Iterable[Any]:
         case Run():
             held = (slot for _, slot in (*one.before, *one.after))
             return *one.inputs, *one.outputs, *held, *(s for _, *both in one.defaults for s in both)
-        case Call():
+        case Call() | Loop():
             return *one.inputs, *one.outputs
         case Send() | Recv():
             return () if one.slot is None else (one.slot,)

@@ -294,7 +294,7 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a donated slot": (_bad(replace(UPDATE, program=Program("p", (), (1,)))), "1 is donated"),
     "a donated variable that stays": (
         _bad(Run(Program("p", (), (0,)), reads=(0,))),
-        "argument 0 is donated but is not an updated variable",
+        "argument 0 is donated but is neither an updated variable nor a carry that nothing",
     ),
     "a function without a name": (_bad(Call("")), "expected the name of a function, got ''"),
     "a function that is no name": (_bad(Call(len)), "expected the name of a function"),  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from jflow.base.values import Array, TensorSpec
 from jflow.client.runtime.backend import Executable
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph.expansion import Expansion
-from jflow.compiler.pipeline import StepRequest
+from jflow.compiler.pipeline import StepRequest, expanded
 from jflow.plan import Plan
 from jflow.plan.trace.measured import StepNames
 from jflow.plan.trace.record import TaskRecord
@@ -131,14 +131,7 @@ class ExpandingExecutable:
     def _register_signature(self, signature: FedShapes, deadline: Deadline) -> Executable:
         fed = [self._request.fed[i] for i in self._unknown]
         shapes = {t: _logical(t, shape) for t, shape in zip(fed, signature, strict=True)}
-        roots = [*self._request.targets, *(tensor.op for tensor in self._request.fetches)]
-        expansion = Expansion(self._graph, shapes, roots)
-        request = StepRequest(
-            tuple(expansion.copies[op] for op in self._request.targets),
-            tuple(map(expansion.tensor, self._request.fetches)),
-            tuple(map(expansion.tensor, self._request.fed)),
-            self._request.checks_nans,
-        )
+        expansion, request = expanded(self._graph, self._request, shapes)
         return self._register(expansion, request, deadline)
 
 

@@ -19,8 +19,16 @@ from jflow.client.runtime.tracing import TracingExecutable
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
+from jflow.compiler.graph.hoisting import spans_devices
 from jflow.compiler.graph.primitives import state_of
-from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step, waits_for_ranks
+from jflow.compiler.pipeline import (
+    StepRequest,
+    compile_placed,
+    expanded,
+    has_open_loops,
+    prune_step,
+    waits_for_ranks,
+)
 from jflow.compiler.placement import (
     DEFAULT_STRATEGY,
     RULES,
@@ -125,14 +133,22 @@ def place_step(
         operations request different devices.
       UnavailableError, DeadlineExceededError: if a task that the step needs does not respond.
     """
-    placement, _ = _place(graph, request, backend, placer, deadline)
-    return PlacedStep(placement)
+    if not has_open_loops(graph, request):
+        return PlacedStep(_place(graph, request, backend, placer, deadline)[0])
+    expansion, request = expanded(graph, request)
+    own_placer = placer.of_copies(expansion.copies)
+    placement, _ = _place(expansion, request, backend, own_placer, deadline)
+    originals = {copy: op for op, copy in expansion.copies.items()}
+    return PlacedStep({originals.get(op, op): device for op, device in placement.items()})
 
 
 def explain_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> Explanation:
     """Explains the device of each operation of a step. Raises as `place_step` and `explain`."""
+    if has_open_loops(graph, request):
+        expansion, request = expanded(graph, request)
+        graph, placer = expansion, placer.of_copies(expansion.copies)
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
@@ -196,6 +212,11 @@ def _registered(
             return _registered(expansion, request, backend, own, deadline, None)
 
         return ExpandingExecutable(graph, request, expand, registering)
+
+    if has_open_loops(graph, request):
+        expansion, request = expanded(graph, request)
+        own_placer = placer.of_copies(expansion.copies)
+        return _registered(expansion, request, backend, own_placer, deadline, None)
 
     def register(deadline: Deadline) -> Executable:
         placement, inventory = _place(graph, request, backend, placer, deadline)
@@ -284,6 +305,6 @@ def add_origin(error: OpError, graph: Graph) -> None:
         except KeyError:
             name = name.rpartition("/")[0]  # of a call that was replayed as several operations
             continue
-        if name == error.op or is_recorded(op):
+        if name == error.op or is_recorded(op) or spans_devices(op.eqn):
             error.with_context(made_at=op.origin)
         return

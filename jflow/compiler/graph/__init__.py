@@ -14,6 +14,7 @@ from jflow.compiler.graph.scope import control_dependencies as control_dependenc
 from jflow.compiler.graph.scope import device as device
 from jflow.compiler.graph.scope import get_default_graph as get_default_graph
 from jflow.compiler.graph.scope import get_default_session as get_default_session
+from jflow.compiler.graph.scope import loop as loop
 from jflow.compiler.graph.scope import name_scope as name_scope
 from jflow.compiler.graph.scope import reset_default_graph as reset_default_graph
 from jflow.compiler.graph.symbolic import Symbolic as Symbolic

@@ -1,8 +1,9 @@
-"""`Expansion`: a copy of a graph for a step that is fed tensors of unknown rank.
+"""`Expansion`: a copy of a graph for a step, in which some operations are several.
 
-In the copy these tensors have the shapes of what is fed, and the recorded calls that the step needs
-(`recorded.py`) are replayed as operations, with the device, control inputs and line of the call.
-All other operations are the same, under the same names.
+They are the loops that request several devices, which are opened (`loops.py`), and, in a step that
+is fed tensors of unknown rank, the recorded calls on these (`recorded.py`), which are replayed with
+the shapes of what is fed. They have the device, control inputs and line of the one operation. All
+other operations are the same, under the same names.
 
 Feeding an intermediate tensor does not change its graph, so gradients still flow through what
 computes it. Calls are therefore replayed although a feed may cut them off. One that cannot be, such
@@ -11,7 +12,8 @@ as a call on a placeholder that is not fed, stays recorded, which matters only i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,7 +23,9 @@ import jax.numpy as jnp
 from jflow.base.values import declared, host_abstract, shape_text
 from jflow.compiler.graph import request
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
+from jflow.compiler.graph.hoisting import spans_devices
 from jflow.compiler.graph.importing import location_of
+from jflow.compiler.graph.loops import open_scan
 from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
 from jflow.compiler.graph.recorded import Replay
 
@@ -30,17 +34,17 @@ _ELEMENTWISE = frozenset({"as_string", "string_to_number", "string_strip", "subs
 
 
 class Expansion(Graph):
-    """A copy of a graph in which the shapes of fed tensors are known.
+    """A copy of a graph in which the shapes of fed tensors are known, and loops are open.
 
     Args:
       base: the graph.
       shapes: the shapes of fed tensors whose rank is unknown.
-      roots: operations of the graph that the step needs; calls that they depend on are replayed.
+      roots: operations of the graph that the step needs; what they depend on is expanded.
 
     Attributes:
       base: likewise.
-      copies: the operation of the same name, by that of `base`. That of a call which was replayed
-        as several operations runs after them.
+      copies: the operation of the same name, by that of `base`. That of one which has become
+        several operations runs after them.
     """
 
     def __init__(
@@ -55,8 +59,10 @@ class Expansion(Graph):
         refs = {op: ref for ref, op in base._handles.items()}
         needed = _ancestors(roots)
         for op in base.get_operations():
-            if op.eqn.primitive is recorded_p and op in needed:
-                self._expand(op)
+            if op in needed and op.eqn.primitive is recorded_p:
+                self._replay(op)
+            elif op in needed and spans_devices(op.eqn):
+                self._open(op)
             else:
                 self._copy(op)
             if op in refs:
@@ -99,9 +105,16 @@ class Expansion(Graph):
     def _before(self, op: Operation) -> tuple[Operation, ...]:
         return tuple(self.copies[source] for source in op.control_inputs)
 
-    # Recorded calls ---------------------------------------------------------------------------
+    # Operations that become several -----------------------------------------------------------
 
-    def _expand(self, op: Operation) -> None:
+    def _open(self, op: Operation) -> None:
+        """Opens a loop."""
+        n_before = len(self._operations)
+        inputs = [self.tensor(tensor) for tensor in op.inputs]
+        outputs = self._expanded(op, partial(open_scan, op), inputs, n_before)
+        self._stand_in(op, outputs, dict.fromkeys(tensor.op for tensor in outputs))
+
+    def _replay(self, op: Operation) -> None:
         """Replays a recorded call; leaves it as it is if that is impossible."""
         inputs = [self.tensor(tensor) for tensor in op.inputs]
         is_known = all(tensor.aval.shape is not None for tensor in inputs)
@@ -111,22 +124,29 @@ class Expansion(Graph):
             return
         n_before = len(self._operations)
         try:
-            outputs = self._replayed(op, replay, inputs, n_before)
+            outputs = self._expanded(op, replay, inputs, n_before)
         except Exception as error:  # the user's code, with the shapes of this step
             self._copy(op, failure=error)
             return
-        added = self._since(n_before)
-        if len(added) != 1:
-            with self.scopes.replaced(control_inputs=tuple(added), location=location_of(op)):
-                added = [self.add(group_p, [], [], name="group")]
-        self._rename(added[0], op.name)
-        self.copies[op] = added[0]
+        self._stand_in(op, outputs, self._since(n_before))
+
+    def _stand_in(
+        self, op: Operation, outputs: Sequence[Tensor], added: Collection[Operation]
+    ) -> None:
+        """Records the operations and outputs that an operation has become."""
+        copies = [*added]
+        if len(copies) != 1:
+            with self.scopes.replaced(control_inputs=tuple(copies), location=location_of(op)):
+                copies = [self.add(group_p, [], [], name="group")]
+        self._rename(copies[0], op.name)
+        self.copies[op] = copies[0]
         for old, new in zip(op.outputs, outputs, strict=True):
             self._stand_for(old, new)
 
-    def _replayed(
+    def _expanded(
         self, op: Operation, replay: Replay, inputs: list[Tensor], n_before: int
     ) -> list[Tensor]:
+        """Adds what an operation becomes; returns its outputs."""
         scopes = self.scopes.replaced(
             names=f"{op.name}/", control_inputs=self._before(op), location=location_of(op)
         )

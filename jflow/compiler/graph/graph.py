@@ -36,6 +36,7 @@ from jflow.base.values import (
 from jflow.compiler.graph import origin, request, stack, text, tracing, unify
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.members import GraphKeys, GraphMember, Members, Names
+from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     ResourceRef,
@@ -149,6 +150,7 @@ class Operation(GraphMember, Carded):
     Attributes:
       declares: the abstract value of the variable that the operation stands for; None if it stands
         for none, or a file or function has brought it into the graph.
+      loop: the open loop that it belongs to (`loops.py`), or None.
     """
 
     __slots__ = (
@@ -158,6 +160,7 @@ class Operation(GraphMember, Carded):
         "eqn",
         "graph",
         "inputs",
+        "loop",
         "name",
         "outputs",
     )
@@ -171,8 +174,10 @@ class Operation(GraphMember, Carded):
         control_inputs: tuple[Operation, ...],
         location: origin.SourceLocation | None,
         declares: AbstractValue | None = None,
+        loop: OpenLoop[Operation, Tensor] | None = None,
     ) -> None:
         self.graph = graph
+        self.loop = loop
         self.declares = declares
         self.name = name
         self.eqn = eqn
@@ -390,9 +395,10 @@ class Graph(Carded, Members[Operation, Tensor]):
 
         consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
-        return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
+        return [self.literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
-    def _literal(self, atom: jex.Literal) -> Tensor:
+    def literal(self, atom: jex.Literal) -> Tensor:
+        """Adds a literal of an equation as a constant."""
         if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
             return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
         return self._traced_constant(np.asarray(atom.val), atom)
@@ -441,7 +447,7 @@ class Graph(Carded, Members[Operation, Tensor]):
         before = dict.fromkeys((*scope.control_inputs, *after))
         control = tuple(op for op in before if op not in data)
         made_at = location or scope.location or origin.user_location()
-        op = Operation(self, unique, eqn, tensors, control, made_at, declares)
+        op = Operation(self, unique, eqn, tensors, control, made_at, declares, scope.loop)
         handles = [self.handle_of(ref) for ref in state_of(eqn)]
         # Without the lock, because this may call the user's device functions.
         resolve(op, self._operations, handles[0] if eqn.primitive in ACCESSES else None)

@@ -6,7 +6,8 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable, call
   a Python function, or request another device than the call.
 * A variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in.
-* A loop or branch whose body requests a device runs there as a whole.
+* A loop or branch whose body requests a device runs there as a whole. Only a `scan` may request
+  several devices; a step opens it (`loops.py`).
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
@@ -84,6 +85,11 @@ def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return jaxprs.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
 
 
+def spans_devices(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is a loop whose body requests several devices, which a step opens."""
+    return eqn.primitive.name == "scan" and len(request.requests_in_bodies(eqn)) > 1
+
+
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
     if state_of(eqn):
         return False  # the body of an update is part of the update
@@ -114,17 +120,6 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the distinct non-empty requests of an equation and of its nested equations."""
     requests = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
-    return sorted((requested for requested in requests if not requested.is_empty), key=str)
-
-
-def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the distinct non-empty requests of nested equations."""
-    requests = {
-        requested
-        for body in _bodies(eqn)
-        for inner in body.eqns
-        for requested in (request.requested(inner).alone, *_requested_by_bodies(inner))
-    }
     return sorted((requested for requested in requests if not requested.is_empty), key=str)
 
 
@@ -278,7 +273,23 @@ class _Flattener:
                 for branch in eqn.params["branches"]
             ]
             return branches.cut(eqn, args, flat, self.consts, self._piece)
+        if spans_devices(eqn) and not self._in_loop:
+            return self._append(self._spanning(eqn), args)
         return self._append(_on_one_device(eqn), args)
+
+    def _spanning(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        """Returns a loop whose body requests several devices, each of its equations only one."""
+        if eqn.effects:
+            raise NotImplementedError(
+                f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) requests several devices, and "
+                f"has the effects {sorted(map(str, eqn.effects))}, which only a loop on one device "
+                "may have; put one jflow.device block around it"
+            )
+        inside = _Flattener(self._keep_rules, in_loop=True, outer=eqn)
+        opened: jex.JaxprEqn = eqn.replace(
+            params=eqn.params | {"jaxpr": _run(inside, eqn.params["jaxpr"])}
+        )
+        return opened
 
     def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         """Emits a conditional or other piece of one that was split around its callbacks."""
@@ -327,7 +338,7 @@ def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
     """Returns the equation with the only device request in it. Raises if there are several."""
     # The request of the body takes precedence: under jax.checkpoint, JAX gives a forward loop
     # the request of the code around the checkpoint.
-    requested = _requested_by_bodies(eqn) or _requested(eqn)
+    requested = request.requests_in_bodies(eqn) or _requested(eqn)
     if len(requested) > 1:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one device as a whole, but "

@@ -214,6 +214,18 @@ Params: `shape`; `equal`, pairs of a symbol and the symbol or number that it has
 program has the same symbol for both (`lowering/sizes.py`), so XLA never sees it.
 """
 
+carry_p = jex.Primitive("carry")
+"""first value → the value at the start of an iteration; an operation of an open loop."""
+
+index_p = jex.Primitive("iteration")
+"""() → int32[], the number of the iteration; an operation of an open loop."""
+
+final_p = jex.Primitive("final")
+"""carry → its value after the last iteration, outside of its open loop."""
+
+LOOP_ENDS = frozenset({carry_p, index_p, final_p})
+"""The primitives at the border of an open loop (`loops.py`), which are not executed."""
+
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows, but for calls of `LINEAR_FUNCTIONS`."""
 

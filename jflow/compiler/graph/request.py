@@ -45,21 +45,25 @@ Block = DeviceSpec | DeviceFunction | None
 
 @dataclass(frozen=True)
 class Request:
-    """The device and colocation scopes around an equation, outermost first.
+    """The device, colocation and loop scopes around an equation, outermost first.
 
     Attributes:
       devices: arguments of the device blocks; None discards those before it.
       targets: names of operations to colocate with; None discards those before it.
+      window: how many iterations of a loop may be under way; None for the default. It requests no
+        place: two requests that differ only in it are `alone` the same.
     """
 
     devices: tuple[Block, ...] = ()
     targets: tuple[str | None, ...] = ()
+    window: int | None = None
 
     def inside(self, outer: Request) -> Request:
         """Returns this request nested inside the scopes of `outer`."""
         devices = _since_last_none((*outer.devices, *self.devices))
         targets = _since_last_none((*outer.targets, *self.targets))
-        return Request(tuple(_merge_specs(devices)), targets)
+        window = outer.window if self.window is None else self.window
+        return Request(tuple(_merge_specs(devices)), targets, window)
 
     @property
     def is_resolved(self) -> bool:
@@ -73,7 +77,7 @@ class Request:
 
     @property
     def alone(self) -> Request:
-        """The same request without the None entries that discard outer scopes."""
+        """The same request without the None entries that discard outer scopes, and the window."""
         return Request(
             tuple(block for block in self.devices if block is not None),
             tuple(name for name in self.targets if name is not None),
@@ -99,9 +103,9 @@ _NO_BLOCK = nullcontext()
 _NOTHING = Request()
 
 
-def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
+def resolved(spec: DeviceSpec, targets: Iterable[str], window: int | None = None) -> Request:
     """Returns an operation's request as a device and the first members of its colocation groups."""
-    return Request(() if spec.is_empty else (spec,), tuple(targets))
+    return Request(() if spec.is_empty else (spec,), tuple(targets), window)
 
 
 def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
@@ -162,6 +166,17 @@ def empty_request_scope() -> AbstractContextManager[Any]:
 def requested(eqn: jex.JaxprEqn) -> Request:
     """Returns the request of an equation."""
     return _request_in(eqn.ctx) or _NOTHING
+
+
+def requests_in_bodies(eqn: jex.JaxprEqn) -> list[Request]:
+    """Returns the distinct non-empty requests of nested equations."""
+    requests = {
+        one
+        for body in jex.jaxprs_in_params(eqn.params)
+        for inner in body.eqns
+        for one in (requested(inner).alone, *requests_in_bodies(inner))
+    }
+    return sorted((one for one in requests if not one.is_empty), key=str)
 
 
 def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:

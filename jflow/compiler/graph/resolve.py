@@ -59,7 +59,8 @@ def resolve(
         target = request.requested(others[name].eqn)
         roots.update(target.names or (name,))
         spec = spec if target.spec.is_empty else target.spec
-    _set(op, request.resolved(spec if lives_on is None else lives_on, sorted(roots)))
+    own_spec = spec if lives_on is None else lives_on
+    _set(op, request.resolved(own_spec, sorted(roots), requested.window))
 
 
 def _device(op: Requesting, requested: Request) -> DeviceSpec:

@@ -13,6 +13,7 @@ from jflow.base.cluster import DeviceSpec
 from jflow.base.context import Fallback
 from jflow.compiler.graph import request, stack
 from jflow.compiler.graph.graph import Graph, Operation, graphs
+from jflow.plan import MAX_WINDOW
 
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
@@ -76,6 +77,28 @@ def device(
             f"got {type(name).__name__}"
         )
     return request.request_scope(request.Request((block,)))
+
+
+def loop(*, window: int) -> AbstractContextManager[Any]:
+    """Returns a context manager in which loops over devices have a window.
+
+    It holds for `jax.lax.scan`, `map` and `fori_loop` whose bodies request several devices; others
+    are not changed by it. On each device at most `window` iterations are under way, so it keeps the
+    values of so many: a larger window hides more latency, a smaller one needs less memory. By
+    default it is twice the number of the loop's devices, at least two more than that number.
+
+    Args:
+      window: from 1, one iteration after another, to `MAX_WINDOW`, 4096.
+
+    Raises:
+      ValueError: if it is out of that range.
+      TypeError: if it is not an int.
+    """
+    if type(window) is not int:
+        raise TypeError(f"expected a window as an int, got {type(window).__name__}")
+    if not 1 <= window <= MAX_WINDOW:
+        raise ValueError(f"expected a window from 1 to {MAX_WINDOW}, got {window}")
+    return request.request_scope(request.Request(window=window))
 
 
 def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[Any]:

@@ -59,19 +59,21 @@ class EagerDecoding:
 
 
 class Scope(NamedTuple):
-    """The current settings for new operations of one graph: names, container, control inputs.
+    """The current settings for new operations of one graph.
 
     Attributes:
       names: the prefix of names.
       container: the container of variables and other resources.
       control_inputs: the operations to run before.
       location: the line that they are made at; None for that of the user's running frame.
+      loop: the open loop whose body they are in; None outside of one.
     """
 
     names: str = ""
     container: str = ""
     control_inputs: tuple[Any, ...] = ()
     location: tuple[str, int, str] | None = None
+    loop: Any = None
 
 
 _ROOT = Scope()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from jflow.base.packing import pack
 from jflow.base.values import Array, TensorSpec, as_strings, is_known, unwrapping
 from jflow.compiler.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.compiler.graph.bundle import Bundle
+from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     WRITES,
     check_p,
@@ -30,11 +31,15 @@ from jflow.plan import (
     VARYING,
     Call,
     CallbackAttributes,
+    Carry,
     Instruction,
+    Loop,
     Plan,
     Program,
+    Recv,
     ResourceSpec,
     Run,
+    Send,
     Slot,
     VariableKey,
     VariableSpec,
@@ -46,7 +51,7 @@ class Segment:
     """Operations of the graph that become one pure program.
 
     The program takes the old values of `reads`, then `inputs`, and returns the new values of
-    `writes`, then `outputs`.
+    `writes`, then `outputs`. The next values of `carries`, which are inputs, take their memory.
     """
 
     device: Device
@@ -55,11 +60,14 @@ class Segment:
     inputs: tuple[Tensor | Bundle, ...]
     writes: tuple[VariableRef, ...]
     outputs: tuple[Tensor | Bundle, ...]
+    carries: frozenset[Tensor] = frozenset()
 
     @property
     def donated(self) -> tuple[int, ...]:
         """Positions of the arguments whose memory the results may reuse."""
-        return tuple(i for i, ref in enumerate(self.reads) if ref in self.writes)
+        updated = [i for i, ref in enumerate(self.reads) if ref in self.writes]
+        carried = [i for i, one in enumerate(self.inputs, len(self.reads)) if one in self.carries]
+        return (*updated, *carried)
 
     @property
     def is_empty(self) -> bool:
@@ -96,6 +104,30 @@ def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> b
     )
 
 
+@dataclass(frozen=True)
+class LoopPart:
+    """The part of an open loop that one device runs.
+
+    Attributes:
+      loop: the loop.
+      number: identifies it in the step.
+      body: the plan of an iteration.
+      window: how many iterations may be under way.
+      consts: values from outside of the loop, with their numbers among the fed values of the body.
+      carries: the carries; with the numbers of their fed and fetched values, and the tensor that
+        is the last value, or None.
+      index: the number of the fed value that is the number of the iteration; None if it has none.
+    """
+
+    loop: OpenLoop[Operation, Tensor]
+    number: int
+    body: Plan
+    window: int
+    consts: tuple[tuple[Tensor, int], ...]
+    carries: tuple[tuple[Operation, int, int, Tensor | None], ...]
+    index: int | None
+
+
 _NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
 
 
@@ -107,11 +139,13 @@ class Contents:
       callbacks: the operations that call the client, with their numbers.
       segments: segments by the program names in `Run` instructions.
       constants: host tensors by the constant names in `Call` instructions.
+      edges: the values that plans send each other, by the number of their edge.
     """
 
     callbacks: Mapping[Operation, int]
     segments: dict[str, Segment] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
+    edges: list[Tensor | Operation | Bundle] = field(default_factory=list)
 
     def add_segment(self, segment: Segment) -> Program:
         """Adds a segment; returns a program with its name, but without code or constants yet."""
@@ -178,6 +212,13 @@ class PlanBuilder:
         """Appends an instruction to a stage."""
         self._stages.setdefault(stage, []).append(instruction)
 
+    def transfers(self) -> Iterator[tuple[int, Send | Recv]]:
+        """Yields the sends and receives, each with its stage."""
+        for stage, instructions in self._stages.items():
+            for one in instructions:
+                if isinstance(one, Send | Recv):
+                    yield stage, one
+
     def add_calls(self, stage: int, ops: Sequence[Operation], fed: Collection[Tensor]) -> None:
         """Appends a `Call` for each of some host operations, or a `Run` of no program.
 
@@ -222,6 +263,7 @@ class PlanBuilder:
         escaping: Collection[Tensor],
         fed: Collection[Tensor],
         bundles: Collection[Bundle] = (),
+        carries: frozenset[Tensor] = frozenset(),
     ) -> None:
         """Appends a `Run` of some XLA operations.
 
@@ -232,6 +274,7 @@ class PlanBuilder:
           escaping: tensors that are needed outside of their segment; may include others.
           fed: tensors whose values are inputs of the step.
           bundles: what leaves the segment in bundles.
+          carries: what the program takes of the iteration before, and nothing else uses.
         """
         arriving = varying_reads(ops, needed)
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
@@ -244,7 +287,9 @@ class PlanBuilder:
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state = analyse(ops, leaving, arriving)
         outputs: tuple[Tensor | Bundle, ...] = (*state.outputs, *bundles)
-        segment = Segment(self.device, tuple(ops), state.reads, inputs, state.writes, outputs)
+        segment = Segment(
+            self.device, tuple(ops), state.reads, inputs, state.writes, outputs, carries
+        )
         named = (*state.written.values(), *leaving, *(t for one in bundles for t in one.tensors))
         self.add(
             stage,
@@ -258,6 +303,33 @@ class PlanBuilder:
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
                 op=next((t.op for t in named), ops[-1]).name,
+            ),
+        )
+
+    def add_loop(self, stage: int, part: LoopPart) -> None:
+        """Appends a `Loop`; its stride is not known yet."""
+        loop = part.loop
+        self.add(
+            stage,
+            Loop(
+                number=part.number,
+                body=part.body,
+                trips=loop.trips,
+                window=part.window,
+                stride=1,
+                consts=tuple((self.slot(tensor), feed) for tensor, feed in part.consts),
+                carries=tuple(
+                    Carry(
+                        self.slot(carry.inputs[0]),
+                        feed,
+                        fetch,
+                        None if final is None else self.slot(final),
+                    )
+                    for carry, feed, fetch, final in part.carries
+                ),
+                index=part.index,
+                is_reversed=loop.is_reversed,
+                op=loop.op,
             ),
         )
 

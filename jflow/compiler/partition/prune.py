@@ -37,6 +37,8 @@ def prune(
         needed.add(op)
         pending.extend(tensor.op for tensor in op.inputs if tensor not in fed)
         pending.extend(op.control_inputs)
+        if op.loop is not None and op in op.loop.next:
+            pending.append(op.loop.next[op].op)
     return [op for op in graph.get_operations() if op in needed]
 
 

@@ -11,17 +11,19 @@ Segments above a cap, below which fusion pays, are therefore cut into pieces muc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
 from jflow.base.cluster import Device
-from jflow.base.values import Array, HostArray, is_known, is_symbol, symbols_of
+from jflow.base.values import Array
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.bundle import Bundle
 from jflow.compiler.graph.primitives import (
     HANDLES,
+    LOOP_ENDS,
     assign_p,
     calls_client,
     group_p,
@@ -39,53 +41,17 @@ from jflow.compiler.partition.bundles import (
     is_inside,
     together,
 )
-from jflow.compiler.partition.stages import UNKNOWN_LENGTHS, Lengths, Stages, Value, producer_of
-from jflow.plan import Feed, Fetch, Plan, Recv, Send
-
-
-def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation, Sequence[Tensor]]:
-    """Returns the tensors that each operation needs: its inputs, and its size sources.
-
-    Args:
-      ops: in the graph's order.
-      fed: tensors whose values are inputs of the step.
-    """
-    size_sources: dict[str, Tensor] = {}
-    for tensor in fed:
-        _add_size_source(size_sources, tensor)
-    needed: dict[Operation, Sequence[Tensor]] = {}
-    for op in ops:
-        needed[op] = op.inputs
-        # An input may have a size such as `n + m`, from which a program cannot tell n and m.
-        sizes = _dims(op.inputs) if size_sources else ()
-        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0), *sizes))
-        if named:
-            seen = {str(dim) for dim in sizes if is_symbol(dim)}
-            # The order must not depend on the names of symbols, which are numbered by process.
-            sources = (size_sources[x] for x in named if x not in seen and x in size_sources)
-            needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))
-            for tensor in op.outputs:
-                _add_size_source(size_sources, tensor)
-    return needed
-
-
-def _add_size_source(size_sources: dict[str, Tensor], tensor: Tensor) -> None:
-    """Records the sizes that a program can read from a tensor."""
-    if not isinstance(tensor.aval, HostArray):
-        for dim in _dims([tensor]):
-            if is_symbol(dim):
-                size_sources.setdefault(str(dim), tensor)
-
-
-def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
-    return tuple(dim for tensor in tensors for dim in tensor.aval.shape or ())
-
-
-def _symbols(dims: Iterable[Any]) -> dict[str, None]:
-    """Returns the names in unknown sizes; names of functions such as max are harmless."""
-    unknown = [dim for dim in dims if not is_known(dim)]
-    return dict.fromkeys(name for dim in unknown for name in symbols_of(dim)) if unknown else {}
-
+from jflow.compiler.partition.loops import LoopBody, body_of
+from jflow.compiler.partition.needs import needs
+from jflow.compiler.partition.stages import (
+    UNKNOWN_LENGTHS,
+    Lengths,
+    Stages,
+    Value,
+    loops_of,
+    producer_of,
+)
+from jflow.plan import Feed, Fetch, Instruction, Loop, Plan, Recv, Send
 
 MAX_SEGMENT_OPS = 1_000
 PIECE_OPS = 125
@@ -140,13 +106,41 @@ def partition(
       InvalidArgumentError, UnimplementedError: if the operations cannot run in one step.
     """
     running = [op for op in ops if op.eqn.primitive not in HANDLES | {group_p}]
-    return _Splitter(running, placement, fed, fetched, checks_nans, lengths).partition(
-        max_segment_ops, owner
-    )
+    callbacks = tuple(op for op in running if calls_client(op.eqn))
+    contents = Contents({op: number for number, op in enumerate(callbacks)})
+    cut = _Settings(max_segment_ops, lengths, checks_nans, owner, contents)
+    plans = with_stride(_Splitter(running, placement, fed, fetched, cut).plans())
+    edges = tuple(contents.edges)
+    return Partition(plans, contents.segments, contents.constants, callbacks, edges)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The settings of a partition, and what it collects, for the step and bodies of its loops.
+
+    Attributes:
+      max_segment_ops, lengths, checks_nans, owner: as for `partition`.
+      contents: collects what the plans refer to by name or number.
+    """
+
+    max_segment_ops: int
+    lengths: Lengths
+    checks_nans: bool
+    owner: str
+    contents: Contents
 
 
 class _Splitter:
-    """The analysis of a placed graph from which all plans are made."""
+    """The analysis of a placed graph, or of the body of a loop, from which plans are made.
+
+    Args:
+      ops: the operations, in the graph's order.
+      placement: a device for each of them.
+      fed: tensors whose values are inputs.
+      fetched: tensors whose values are results.
+      cut: the settings.
+      body: the body of a loop, which the operations are; None if they are a step.
+    """
 
     def __init__(
         self,
@@ -154,36 +148,33 @@ class _Splitter:
         placement: Mapping[Operation, Device],
         fed: Sequence[Tensor],
         fetched: Sequence[Tensor],
-        checks_nans: bool,
-        lengths: Lengths,
+        cut: _Settings,
+        body: LoopBody | None = None,
     ) -> None:
         self.ops = ops
         self.placement = placement
         self.feeds = {tensor: index for index, tensor in enumerate(fed)}
         self.fetched = fetched
-        self.checks_nans = checks_nans
-        self.callbacks = tuple(op for op in ops if calls_client(op.eqn))
-        self.needs = needs(ops, fed)
-        self.stages = Stages(ops, placement, self.needs, self.feeds, lengths)
+        self.cut = cut
+        self.body = body
+        self.needs = needs(ops, fed) if body is None else body.needs
+        self.stages = Stages(
+            ops, placement, self.needs, self.feeds, cut.lengths, in_body=body is not None
+        )
 
-    def partition(self, max_segment_ops: int, owner: str) -> Partition:
-        groups: dict[tuple[Device, int, bool], list[Operation]] = {}
-        for op in self.ops:
-            key = self.placement[op], self.stages.number[op], is_on_host(op.eqn)
-            groups.setdefault(key, []).append(op)
-        contents = Contents({op: number for number, op in enumerate(self.callbacks)})
-        pieces = [
-            (device, stage, piece)
-            for (device, stage, _), group in sorted(groups.items(), key=lambda item: item[0])
-            for piece in _pieces(group, max_segment_ops)
-        ]
-        piece_of = {op: i for i, (_, _, piece) in enumerate(pieces) for op in piece}
+    def plans(self) -> tuple[Plan, ...]:
+        """Returns a plan for each device."""
+        contents = self.cut.contents
+        pieces = self._pieces()
+        piece_of = {op: i for i, one in enumerate(pieces) for op in one.ops}
         crossings = self._crossings()
         bundles = self._bundles(crossings, piece_of)
         crossings = together(crossings, bundles)
+        first_edge = len(contents.edges)
+        contents.edges += [value for value, _ in crossings]
         builders = {
-            device: PlanBuilder(device, contents, owner, arriving(bundles, device))
-            for device in sorted({device for device, _, _ in groups})
+            device: PlanBuilder(device, contents, self.cut.owner, arriving(bundles, device))
+            for device in sorted({self.placement[op] for op in self.ops})
         }
         escaping = {value for value, _ in crossings if isinstance(value, Tensor)}
         escaping.update(self.fetched)
@@ -191,7 +182,7 @@ class _Splitter:
             tensor
             for op in self.ops
             for tensor in self.needs[op]
-            if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
+            if tensor not in self.feeds and piece_of.get(tensor.op) != piece_of.get(op)
             if (tensor, self.placement[op]) not in bundles
         )
         own_bundles = bundles_by_program(piece_of, crossings)
@@ -200,24 +191,110 @@ class _Splitter:
         )
         # Instructions of a stage run in the order in which they are added: arrivals, then
         # computation, then departures.
-        self._add_arrivals(builders, crossings)
-        for number, (device, stage, piece) in enumerate(pieces):
-            if is_on_host(piece[0].eqn):
-                builders[device].add_calls(stage, piece, self.feeds)
+        self._add_arrivals(builders, crossings, first_edge)
+        donated = self._donated(crossings, piece_of)
+        for number, (device, stage, ops) in enumerate(pieces):
+            if is_on_host(ops[0].eqn):
+                builders[device].add_calls(stage, ops, self.feeds)
             else:
                 bundles_here = own_bundles.get(number, ())
                 inside = [one for one in bundles_here if is_inside(one)]
-                self._add_run(builders[device], stage, piece, escaping, inside, piece_of)
+                self._add_run(builders[device], stage, ops, escaping, inside, piece_of, donated)
                 for one in bundles_here:
                     if not is_inside(one):
                         builders[device].add_bundling(stage, one)
-        self._add_departures(builders, crossings)
-        plans = tuple(
-            builder.plan(() if self.stages.is_sequential else self._stage_dependencies(builder))
+        self._add_loops(builders)
+        self._add_departures(builders, crossings, first_edge)
+        is_ordered = self.stages.is_sequential
+        return tuple(
+            builder.plan(() if is_ordered else self._stage_dependencies(builder))
             for builder in builders.values()
         )
-        edges = tuple(value for value, _ in crossings)
-        return Partition(plans, contents.segments, contents.constants, self.callbacks, edges)
+
+    def _pieces(self) -> list[_Piece]:
+        """Returns the programs and groups of host calls, in the order in which they run."""
+        groups: dict[tuple[Device, int, bool], list[Operation]] = {}
+        for op in self.ops:
+            if op.eqn.primitive not in LOOP_ENDS and (op.loop is None or self.body is not None):
+                key = self.placement[op], self.stages.number[op], is_on_host(op.eqn)
+                groups.setdefault(key, []).append(op)
+        return [
+            _Piece(device, stage, piece)
+            for (device, stage, _), group in sorted(groups.items(), key=lambda item: item[0])
+            for piece in _divided(group, self.cut.max_segment_ops)
+        ]
+
+    # Loops ------------------------------------------------------------------------------------
+
+    def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:
+        if self.body is not None:
+            self._add_credits(builders)
+            return
+        for number, (loop, ops) in enumerate(loops_of(self.ops).items()):
+            body = body_of(loop, ops, self.needs, self.placement)
+            splitter = _Splitter(body.ops, self.placement, body.fed, body.fetched, self.cut, body)
+            for plan in splitter.plans():
+                stage = self.stages.number[ops[0]]
+                builders[plan.device].add_loop(stage, body.part(number, plan))
+
+    def _add_credits(self, builders: Mapping[Device, PlanBuilder]) -> None:
+        """Makes devices wait for those that use what they send, so that these are not flooded.
+
+        An iteration is under way on a device until the others have begun the last stage that takes
+        something from it, or have sent it something from there.
+        """
+        last_taken: dict[tuple[Device, Device], int] = {}
+        last_sent: dict[tuple[Device, Device], int] = {}
+        for builder in builders.values():
+            for stage, one in builder.transfers():
+                if isinstance(one, Recv):
+                    pair = one.source, builder.device
+                    last_taken[pair] = max(stage, last_taken.get(pair, -1))
+                else:
+                    pair = builder.device, one.target
+                    last_sent[pair] = max(stage, last_sent.get(pair, -1))
+        last = max((builder.n_stages for builder in builders.values()), default=0)
+        for (source, target), stage in last_taken.items():
+            if last_sent.get((target, source), -1) < stage:
+                edge = self._new_edge()
+                builders[target].add(stage, Send(edge, source, None))
+                builders[source].add(last, Recv(edge, target, None))
+
+    def _new_edge(self) -> int:
+        """Returns a new edge for a signal."""
+        edges = self.cut.contents.edges
+        edges.append(self.ops[-1])
+        return len(edges) - 1
+
+    def _donated(
+        self, crossings: Crossings, piece_of: Mapping[Operation, int]
+    ) -> frozenset[Tensor]:
+        """Returns the carries that only the program takes which makes their next value.
+
+        Nothing but the next iteration may use that value.
+        """
+        if self.body is None:
+            return frozenset()
+        users: dict[Tensor, set[int | None]] = {}
+        for op in self.ops:
+            for tensor in self.needs[op]:
+                users.setdefault(tensor, set()).add(piece_of.get(op))
+        sent = {value for value, _ in crossings}
+        sent |= {t for one in sent if isinstance(one, Bundle) for t in one.tensors}
+        n_fetches = Counter(self.fetched)
+        donated = set()
+        for carry, new in self.body.next.items():
+            (old,) = carry.outputs
+            maker = piece_of.get(new.op)
+            if (
+                users.get(old) == {maker}
+                and users.get(new, {maker}) == {maker}
+                and n_fetches[new] == 1
+                and old not in sent
+                and new not in sent
+            ):
+                donated.add(old)
+        return frozenset(donated)
 
     def _add_run(
         self,
@@ -227,10 +304,11 @@ class _Splitter:
         escaping: set[Tensor],
         bundles: Collection[Bundle],
         piece_of: Mapping[Operation, int],
+        donated: frozenset[Tensor],
     ) -> None:
         needed = dict.fromkeys(tensor for op in ops for tensor in self.needs[op])
-        if not self.checks_nans:
-            builder.add_run(stage, ops, needed, escaping, self.feeds, bundles)
+        if not self.cut.checks_nans:
+            builder.add_run(stage, ops, needed, escaping, self.feeds, bundles, donated)
             return
         # All of them leave the program, so that the error can name the operation that made NaN.
         checked = may_be_nan(ops, self.feeds)
@@ -246,9 +324,9 @@ class _Splitter:
             for tensor in self.needs[op]
             if not calls_client(op.eqn)
             and tensor not in self.feeds
-            and piece_of[tensor.op] != piece_of[op]
+            and piece_of.get(tensor.op) != piece_of.get(op)
         }
-        called = {tensor for op in self.callbacks for tensor in op.inputs}
+        called = {tensor for op in self.cut.contents.callbacks for tensor in op.inputs}
         return called - elsewhere - set(self.fetched)
 
     def _stage_dependencies(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
@@ -258,7 +336,7 @@ class _Splitter:
         for op in self.ops:
             if self.placement[op] == builder.device:
                 before = needed[number[op]]
-                for source in map(producer_of, self.stages.sources[op]):
+                for source in map(producer_of, self._outer_sources(op)):
                     is_here = self.placement[source] == builder.device
                     before.add(number[source] if is_here else arrival[source])
                 if any(tensor in self.feeds for tensor in self.needs[op]):
@@ -267,12 +345,22 @@ class _Splitter:
 
     def _bundles(self, crossings: Crossings, piece_of: Mapping[Operation, int]) -> Bundles:
         """Returns the bundles to send; none if every result is checked for NaN."""
-        if self.checks_nans:
+        if self.cut.checks_nans:
             return {}
         number = {op: i for i, op in enumerate(self.ops)}
-        on_host = (op for op in self.ops if is_on_host(op.eqn))
-        in_calls = {(one, self.placement[op]) for op in on_host for one in self.needs[op]}
-        return bundles_of(crossings, number, piece_of, in_calls)
+        # Only programs make bundles and take them apart.
+        apart = {
+            (one, self.placement[op])
+            for op in self.ops
+            if op not in piece_of or is_on_host(op.eqn)
+            for one in self.needs[op]
+        }
+        apart.update(
+            (value, target)
+            for value, target in crossings
+            if isinstance(value, Tensor) and value.op not in piece_of
+        )
+        return bundles_of(crossings, number, piece_of, apart)
 
     def _crossings(self) -> Crossings:
         """Maps (value, target) to the stage that receives the value; the order gives edge numbers.
@@ -283,7 +371,7 @@ class _Splitter:
         crossings: Crossings = {}
         for op in self.ops:
             target, stage = self.placement[op], self.stages.number[op]
-            for source in self.stages.sources[op]:
+            for source in self._outer_sources(op):
                 producer = producer_of(source)
                 if self.placement[producer] != target:
                     taking = self.stages.arrival.get(producer, stage)
@@ -291,10 +379,15 @@ class _Splitter:
                     crossings[source, target] = min(first, taking)
         return crossings
 
+    def _outer_sources(self, op: Operation) -> Iterator[Value]:
+        """Yields what an operation depends on, except inside of its own loop."""
+        for source in self.stages.sources[op]:
+            loop = producer_of(source).loop
+            if loop is None or loop is not op.loop or self.body is not None:
+                yield source
+
     def _add_arrivals(
-        self,
-        builders: Mapping[Device, PlanBuilder],
-        crossings: Crossings,
+        self, builders: Mapping[Device, PlanBuilder], crossings: Crossings, first_edge: int
     ) -> None:
         first_use: dict[tuple[Device, Tensor], int] = {}
         for op in self.ops:
@@ -306,17 +399,19 @@ class _Splitter:
         for (device, tensor), stage in first_use.items():
             builder = builders[device]
             builder.add(stage, Feed(self.feeds[tensor], builder.slot(tensor)))
-        for edge, ((value, target), stage) in enumerate(crossings.items()):
+        for carry, feed in () if self.body is None else self.body.carries.items():
+            builder = builders[self.placement[carry]]
+            stage = self.stages.number[carry]
+            builder.add(stage, Feed(feed, builder.slot(carry.outputs[0])))
+        for edge, ((value, target), stage) in enumerate(crossings.items(), first_edge):
             slot = None if isinstance(value, Operation) else builders[target].slot(value)
             source = self.placement[_producer_of(value)]
             builders[target].add(stage, Recv(edge, source, slot))
 
     def _add_departures(
-        self,
-        builders: Mapping[Device, PlanBuilder],
-        crossings: Crossings,
+        self, builders: Mapping[Device, PlanBuilder], crossings: Crossings, first_edge: int
     ) -> None:
-        for edge, (value, target) in enumerate(crossings):
+        for edge, (value, target) in enumerate(crossings, first_edge):
             producer = _producer_of(value)
             builder = builders[self.placement[producer]]
             slot = None if isinstance(value, Operation) else builder.slot(value)
@@ -330,7 +425,31 @@ def _producer_of(value: Value | Bundle) -> Operation:
     return producer_of(value.tensors[0] if isinstance(value, Bundle) else value)
 
 
-def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:
+class _Piece(NamedTuple):
+    """Operations of one device and stage: one program, or calls of the host.
+
+    Attributes:
+      device, stage: likewise.
+      ops: the operations, in the graph's order.
+    """
+
+    device: Device
+    stage: int
+    ops: tuple[Operation, ...]
+
+
+def with_stride(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """Returns plans whose loops know the number of edges of the step."""
+    edges = (one.edge for plan in plans for one in plan.all_instructions if isinstance(one, Send))
+    stride = max(edges, default=0) + 1
+
+    def with_it(one: Instruction) -> Instruction:
+        return replace(one, stride=stride) if isinstance(one, Loop) else one
+
+    return tuple(plan.mapped(with_it) if plan.loops else plan for plan in plans)
+
+
+def _divided(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:
     # In the graph's order, so that no piece depends on a later one. Reads and assignments give XLA
     # nothing to compile; an optimizer of many variables has more of them than of all else.
     n_compiled = sum(op.eqn.primitive not in _MOVES for op in group)

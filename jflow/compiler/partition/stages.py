@@ -14,6 +14,10 @@ What a device could compute early, and only its own later stages need, joins the
 it is quick: a program more costs more than it would gain while the device waits. Variables that
 only they use are read there, too: an update copies a value that is held meanwhile.
 
+An open loop is in one stage with all of its operations, on all devices that take part. What it
+needs is in earlier stages, and what needs it in later ones, on the same device as well. Its body is
+cut in the same way, by itself (`loops.py`).
+
 Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
 run one after another. That is correct if the sets of blockers only grow along a plan, so that no
 stage waits for something that later stages do not need as well. Otherwise they run in *dataflow*
@@ -29,9 +33,11 @@ from typing import NamedTuple
 from jflow.base.cluster import Device
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.control import control_sources
+from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     assign_p,
+    carry_p,
     check_p,
     is_blocking,
     is_on_host,
@@ -91,6 +97,7 @@ class Stages:
       needs: the tensors that each of them needs.
       fed: tensors whose values are inputs of the step.
       lengths: tells which operations are long, and which are quick.
+      in_body: whether they are one iteration of an open loop, whose stages run in dataflow order.
 
     Attributes:
       sources: the values that each operation depends on, without feeds.
@@ -107,17 +114,21 @@ class Stages:
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
         lengths: Lengths = UNKNOWN_LENGTHS,
+        in_body: bool = False,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
+        self._in_body = in_body
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         for op, initializer in _initializers(ops).items():
             self.sources[op].append(initializer)
-        stages = self._stages(ops)
+        stages = self._body_stages(ops, lengths) if in_body else self._stages(ops)
         self._defer(ops, stages, lengths)
         self._add_phases(ops, stages, lengths)
         every = sorted(set(stages.values()))
-        self.is_sequential = all(one.blockers <= other.blockers for one, other in pairwise(every))
+        self.is_sequential = not in_body and all(
+            one.blockers <= other.blockers for one, other in pairwise(every)
+        )
         arrivals = {}
         if not self.is_sequential:
             arrivals = {op: stage.behind() for op, stage in stages.items()}
@@ -133,20 +144,58 @@ class Stages:
         # crossing. A device that runs its stages in order has therefore sent everything that a
         # stage of another device receives before that stage starts.
         stages: dict[Operation, _Stage] = {}
+        loops = loops_of(ops)
         for number, op in enumerate(ops):
+            if op in stages:
+                continue
+            # The operations of a loop come one after another.
+            together = loops[op.loop] if op.loop is not None else (op,)
             depth = 0
             blockers = _NOTHING
-            for source in self.sources[op]:
-                producer = producer_of(source)
-                before = stages[producer]
-                depth = max(depth, before.depth + self._crosses(producer, op))
-                if before.blockers:
-                    blockers |= before.blockers
+            for one in together:
+                for source in self.sources[one]:
+                    producer = producer_of(source)
+                    if one.loop is None or producer.loop is not one.loop:
+                        before = stages[producer]
+                        depth = max(depth, before.depth + self._crosses(producer, one))
+                        if before.blockers:
+                            blockers |= before.blockers
             if is_blocking(op.eqn):
                 blockers |= {number}
             in_order = tuple(sorted(blockers)) if blockers else ()
-            stages[op] = _Stage(len(blockers), in_order, depth, 0, blockers)
+            stage = _Stage(len(blockers), in_order, depth, 0, blockers)
+            stages.update(dict.fromkeys(together, stage))
         return stages
+
+    def _body_stages(self, ops: Sequence[Operation], lengths: Lengths) -> dict[Operation, _Stage]:
+        """Returns the stages of the body of a loop, by depth.
+
+        Carries are before all others, so that they are sent as soon as they are there. What is
+        quick and depends only on carries, on values from outside of the loop and on the number of
+        the iteration, is computed where it is first used: it could be early, but a program of its
+        own in each iteration would cost more.
+        """
+        depths: dict[Operation, int] = {}
+        sent: set[Operation] = set()
+        movable: set[Operation] = set()
+        first_use: dict[Operation, int] = {}
+        for op in ops:
+            producers = list(map(producer_of, self.sources[op]))
+            sent.update(one for one in producers if self._crosses(one, op))
+            if op.eqn.primitive is carry_p:
+                depths[op] = -1
+                movable.add(op)
+                continue
+            depths[op] = max((0, *(depths[x] + self._crosses(x, op) for x in producers)))
+            if movable.issuperset(producers) and lengths.is_quick([op]):
+                movable.add(op)
+        for op in reversed(ops):
+            is_carry = op.eqn.primitive is carry_p
+            if op in movable - sent and op in first_use and not is_carry:
+                depths[op] = first_use[op]
+            for producer in map(producer_of, self.sources[op]):
+                first_use[producer] = min(depths[op], first_use.get(producer, depths[op]))
+        return {op: _Stage(0, (), depth, 0, _NOTHING) for op, depth in depths.items()}
 
     def _defer(
         self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
@@ -202,16 +251,29 @@ class Stages:
         left: dict[tuple[Device, _Stage], list[Operation]] = {}
         for op in ops:
             key = placement[op], stages[op]
-            if op not in awaited and key in sending:
+            if op not in awaited and key in sending and (op.loop is None or self._in_body):
                 left.setdefault(key, []).append(op)
         for rest in left.values():
             if lengths.is_long(rest):
                 stages.update({op: stages[op]._replace(phase=1) for op in rest})
 
     def _crosses(self, producer: Operation, op: Operation) -> bool:
-        return self._placement[producer] != self._placement[op] or (
-            is_on_host(producer.eqn) != is_on_host(op.eqn)
+        return (
+            self._placement[producer] != self._placement[op]
+            or is_on_host(producer.eqn) != is_on_host(op.eqn)
+            or producer.loop is not op.loop
         )
+
+
+def loops_of(
+    ops: Sequence[Operation],
+) -> dict[OpenLoop[Operation, Tensor], list[Operation]]:
+    """Returns the operations of each open loop."""
+    loops: dict[OpenLoop[Operation, Tensor], list[Operation]] = {}
+    for op in ops:
+        if op.loop is not None:
+            loops.setdefault(op.loop, []).append(op)
+    return loops
 
 
 def producer_of(value: Value) -> Operation:
@@ -225,6 +287,8 @@ def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
     A variable may be read later, because other steps may write it at any time. That it is read
     where it is used is better: a value that is held meanwhile is copied by the next update.
     """
+    if op.loop is not None or any(user.loop is not None for user in users):
+        return False
     is_read = op.eqn.primitive is read_p
     if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
         return False

@@ -22,7 +22,9 @@ from jflow.base.cluster import Device
 from jflow.base.values import Array
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.callbacks import Callback, callbacks_of
+from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
+from jflow.compiler.graph.hoisting import spans_devices
 from jflow.compiler.graph.primitives import is_on_host
 from jflow.compiler.graph.verify import verify
 from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
@@ -41,6 +43,8 @@ QUICK_S = 50e-6
 to begin one more costs more, above all if it has to have a thread."""
 
 _NO_HANDLES: Handles = MappingProxyType({})
+
+_NO_SHAPES: Mapping[Tensor, Sequence[Any]] = MappingProxyType({})
 
 
 class StepRequest(NamedTuple):
@@ -109,6 +113,8 @@ def compile_step(
     Raises:
       OpError: as `prune`, `Strategy` and `compile_placed`.
     """
+    if has_open_loops(graph, request):
+        graph, request = expanded(graph, request)
     ops = prune_step(graph, request)
     assignment = strategy(ops, inventory, soft=soft, handles=handles)
     placement = assignment.place(inventory.devices, inventory.memory)
@@ -132,6 +138,38 @@ def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
     """
     ops = prune(graph, request.targets, request.fetches, set(request.fed))
     return any(map(is_recorded, ops))
+
+
+def has_open_loops(graph: Graph, request: StepRequest) -> bool:
+    """Whether a step contains loops that request several devices, so that it must be `expanded`.
+
+    Raises as `prune`.
+    """
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    return any(spans_devices(op.eqn) for op in ops)
+
+
+def expanded(
+    graph: Graph, request: StepRequest, shapes: Mapping[Tensor, Sequence[Any]] = _NO_SHAPES
+) -> tuple[Expansion, StepRequest]:
+    """Returns a copy of a graph in which the loops of a step are open, and the request in it.
+
+    Args:
+      graph: the graph.
+      request: the step.
+      shapes: the shapes of fed tensors of unknown rank; recorded calls on these are replayed.
+
+    Raises:
+      NotImplementedError: if a loop cannot be opened; it has the user's line.
+    """
+    roots = [*request.targets, *(tensor.op for tensor in request.fetches)]
+    expansion = Expansion(graph, shapes, roots)
+    return expansion, StepRequest(
+        tuple(expansion.copies[op] for op in request.targets),
+        tuple(map(expansion.tensor, request.fetches)),
+        tuple(map(expansion.tensor, request.fed)),
+        request.checks_nans,
+    )
 
 
 def compile_placed(
@@ -253,7 +291,4 @@ def _named(
                 return replace(instruction, constants=tuple(names[name] for name in constants))
         return instruction
 
-    return tuple(
-        replace(plan, stages=tuple(tuple(map(renamed, stage)) for stage in plan.stages))
-        for plan in cut.plans
-    )
+    return tuple(plan.mapped(renamed) for plan in cut.plans)

@@ -9,7 +9,7 @@ from jflow.base.values import Array
 from jflow.compiler.graph import Operation
 from jflow.compiler.lowering import Lowered, exported_signature
 from jflow.compiler.partition import Partition
-from jflow.plan import Call, Instruction, Plan, Program, Recv, Run, Send
+from jflow.plan import Call, Instruction, Loop, Plan, Program, Recv, Run, Send, stride_of
 from jflow.plan.trace.measured import EdgeNames, Label, StepNames
 
 
@@ -55,24 +55,25 @@ def names_of(cut: Partition, plans: Sequence[Plan], ops: Iterable[Operation]) ->
       plans: the same plans with the final names of programs.
       ops: the operations of the step.
     """
-    called = {one.op for plan in plans for one in plan.instructions if isinstance(one, Call | Run)}
+    named = (one for plan in plans for one in plan.all_instructions)
+    called = {one.op for one in named if isinstance(one, Call | Run | Loop)}
     labels = {
         str(plan.device): tuple(
             _label(cut, before, after)
-            for before, after in zip(old.instructions, plan.instructions, strict=True)
+            for before, after in zip(old.all_instructions, plan.all_instructions, strict=True)
         )
         for old, plan in zip(cut.plans, plans, strict=True)
     }
     edges = {
         one.edge: EdgeNames(cut.edges[one.edge].name, str(plan.device), str(one.target))
         for plan in plans
-        for one in plan.instructions
+        for one in plan.all_instructions
         if isinstance(one, Send)
     }
     called |= {edge.name.rpartition(":")[0] for edge in edges.values()}
     lines = {op.name: op.origin for op in ops if op.name in called}
     variables = {str(plan.device): tuple(v.key.name for v in plan.variables) for plan in plans}
-    return StepNames(labels, edges, lines, variables)
+    return StepNames(labels, edges, lines, variables, stride_of(plans))
 
 
 def _label(cut: Partition, before: Instruction, after: Instruction) -> Label:
@@ -80,7 +81,7 @@ def _label(cut: Partition, before: Instruction, after: Instruction) -> Label:
         case Run(program=Program(digest=segment)), Run(program=Program() as program, op=op):
             ops = tuple(each.name for each in cut.segments[segment].ops)
             return Label(op, ops, str(program))
-        case _, Run(op=op):
+        case _, Run(op=op) | Loop(op=op):
             return Label(op)
         case _, Call(function=function, op=op):
             return Label(op or function, (op,) if op else (), function)

@@ -12,11 +12,13 @@ from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.plan import (
     MAX_OPERANDS,
     Call,
+    Carry,
     EqualSizes,
     Feed,
     Fetch,
     InputSize,
     Instruction,
+    Loop,
     Plan,
     Program,
     Recv,
@@ -65,13 +67,22 @@ async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
 
 
 def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
-    stages = [stage for plan in messages for stage in plan.stages]
-    check_size(n_instructions=sum(len(stage.instructions) for stage in stages))
+    every = [one for plan in messages for one in (plan, *_bodies(plan))]
+    stages = [stage for plan in every for stage in plan.stages]
+    check_size(
+        n_stages=len(stages), n_instructions=sum(len(stage.instructions) for stage in stages)
+    )
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
         sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
         n_operands = sum(_n_operands(one) for stage in stages for one in stage.instructions)
         check_size(n_operands=sizes + n_operands)
     return [plan_from_proto(plan) for plan in messages]
+
+
+def _bodies(plan: pb_plan.Plan) -> list[pb_plan.Plan]:
+    """Returns the bodies of the loops of a plan; those of loops in bodies are refused later."""
+    instructions = (one for stage in plan.stages for one in stage.instructions)
+    return [one.loop.body for one in instructions if one.WhichOneof("kind") == "loop"]
 
 
 def _n_operands(instruction: pb_plan.Instruction) -> int:
@@ -88,6 +99,8 @@ def _n_operands(instruction: pb_plan.Instruction) -> int:
         case "call":
             call = instruction.call
             lists = (call.inputs, call.outputs, call.constants, call.resources, call.variables)
+        case "loop":
+            lists = instruction.loop.consts, instruction.loop.carries
     return sum(map(len, lists))
 
 
@@ -124,6 +137,18 @@ def _plan(message: pb_plan.Plan) -> Plan:
 
 def _instruction_to_proto(one: Instruction) -> pb_plan.Instruction:
     match one:
+        case Run():
+            return pb_plan.Instruction(run=_run_to_proto(one))
+        case Call():
+            return pb_plan.Instruction(call=pb_plan.Call(**vars(one)))
+        case Loop():
+            return pb_plan.Instruction(loop=_loop_to_proto(one))
+        case _:
+            return _transfer_to_proto(one)
+
+
+def _transfer_to_proto(one: Feed | Fetch | Recv | Send) -> pb_plan.Instruction:
+    match one:
         case Feed():
             return pb_plan.Instruction(feed=pb_plan.Feed(index=one.index, slot=one.slot))
         case Fetch():
@@ -134,20 +159,21 @@ def _instruction_to_proto(one: Instruction) -> pb_plan.Instruction:
         case Send():
             send = pb_plan.Send(edge=one.edge, target=str(one.target), slot=one.slot)
             return pb_plan.Instruction(send=send)
-        case Run():
-            return pb_plan.Instruction(run=_run_to_proto(one))
-        case Call():
-            call = pb_plan.Call(
-                function=one.function,
-                inputs=one.inputs,
-                outputs=one.outputs,
-                constants=one.constants,
-                resources=one.resources,
-                attributes=one.attributes,
-                op=one.op,
-                variables=one.variables,
-            )
-            return pb_plan.Instruction(call=call)
+
+
+def _loop_to_proto(loop: Loop) -> pb_plan.Loop:
+    return pb_plan.Loop(
+        number=loop.number,
+        body=plan_to_proto(loop.body),
+        trips=loop.trips,
+        window=loop.window,
+        stride=loop.stride,
+        consts=[pb_plan.Const(slot=slot, feed=feed) for slot, feed in loop.consts],
+        carries=[pb_plan.Carry(**vars(carry)) for carry in loop.carries],
+        index=loop.index,
+        is_reversed=loop.is_reversed,
+        op=loop.op,
+    )
 
 
 def _run_to_proto(run: Run) -> pb_plan.Run:
@@ -184,16 +210,6 @@ def _size_to_proto(size: InputSize) -> pb_plan.InputSize:
 
 def _instruction_from_proto(message: pb_plan.Instruction) -> Instruction:
     match message.WhichOneof("kind"):
-        case "feed":
-            return Feed(message.feed.index, message.feed.slot)
-        case "fetch":
-            return Fetch(message.fetch.slot, message.fetch.index)
-        case "recv":
-            recv = message.recv
-            return Recv(recv.edge, Device.parse(recv.source), _slot(recv))
-        case "send":
-            send = message.send
-            return Send(send.edge, Device.parse(send.target), _slot(send))
         case "run":
             return _run_from_proto(message.run)
         case "call":
@@ -208,8 +224,44 @@ def _instruction_from_proto(message: pb_plan.Instruction) -> Instruction:
                 call.op,
                 tuple(call.variables),
             )
+        case "loop":
+            return _loop_from_proto(message.loop)
+        case _:
+            return _transfer_from_proto(message)
+
+
+def _transfer_from_proto(message: pb_plan.Instruction) -> Feed | Fetch | Recv | Send:
+    match message.WhichOneof("kind"):
+        case "feed":
+            return Feed(message.feed.index, message.feed.slot)
+        case "fetch":
+            return Fetch(message.fetch.slot, message.fetch.index)
+        case "recv":
+            recv = message.recv
+            return Recv(recv.edge, Device.parse(recv.source), _slot(recv))
+        case "send":
+            send = message.send
+            return Send(send.edge, Device.parse(send.target), _slot(send))
         case _:
             raise InvalidArgumentError("a plan has an instruction of an unknown kind")
+
+
+def _loop_from_proto(message: pb_plan.Loop) -> Loop:
+    return Loop(
+        message.number,
+        _plan(message.body),
+        message.trips,
+        message.window,
+        message.stride,
+        tuple((one.slot, one.feed) for one in message.consts),
+        tuple(
+            Carry(one.init, one.feed, one.fetch, one.final if one.HasField("final") else None)
+            for one in message.carries
+        ),
+        message.index if message.HasField("index") else None,
+        message.is_reversed,
+        message.op,
+    )
 
 
 def _run_from_proto(message: pb_plan.Run) -> Run:

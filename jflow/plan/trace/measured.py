@@ -50,12 +50,19 @@ class StepNames:
       edges: by number.
       lines: the user's lines that made the operations which instructions and edges are called by.
       variables: for each device the names of the variables of its plan.
+      stride: what the numbers of edges grow by from one iteration of a loop to the next; 0 if the
+        step has no loops over devices.
     """
 
     labels: Mapping[str, Sequence[Label]]
     edges: Mapping[int, EdgeNames]
     lines: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    stride: int = 0
+
+    def edge(self, number: int) -> EdgeNames | None:
+        """Returns the names of an edge, which may be one of an iteration; None if unknown."""
+        return self.edges.get(number % self.stride if self.stride else number)
 
     def line(self, name: str) -> str:
         """Returns the user's line that made an operation or tensor; "" if it is not known."""
@@ -123,7 +130,7 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
     transfers = []
     for record in records:
         for number, n_bytes, arrived, copied, ended in record.rows("received").tolist():
-            edge = names.edges.get(int(number))
+            edge = names.edge(int(number))
             task, ready = left.get(int(number), ("", 0.0))
             if edge is None or not task:
                 continue  # a span that was too many, or of another graph

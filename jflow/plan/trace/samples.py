@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from jflow.base.packing import Finite, Limits, Record, Size
-from jflow.plan.plan import Call, Feed, Plan, Recv, Run, Send
+from jflow.plan.plan import (
+    Call,
+    Feed,
+    Fetch,
+    Instruction,
+    Loop,
+    Plan,
+    Recv,
+    Run,
+    Send,
+    stride_of,
+)
 from jflow.plan.trace.measured import EdgeNames, Label, StepNames, measured
 from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.plan.trace.trace import Trace
@@ -24,7 +35,8 @@ class SampledInstruction(Record, frozen=True):
 
     Attributes:
       name: of the operation that it is called by.
-      kind: what it does: "run", "call", "send", "receive", "feed" or "fetch".
+      kind: what it does: "run", "call", "send", "receive", "feed", "fetch", "loop" or "pass",
+        of a value that goes into the body of a loop.
       inputs: the numbers of the instructions of the plan whose results it uses.
       reads, writes: the numbers of variables of the plan.
       edge: of a send or receive; None of others.
@@ -61,6 +73,7 @@ class SampledStep(Record, frozen=True):
     plans: tuple[SampledPlan, ...]
     edges: tuple[EdgeName, ...]
     records: tuple[TaskRecord, ...]
+    stride: Size = 0
 
     @property
     def begun(self) -> float:
@@ -77,6 +90,7 @@ class SampledStep(Record, frozen=True):
             },
             {edge.number: EdgeNames(edge.name, edge.source, edge.target) for edge in self.edges},
             variables={plan.device: plan.variables for plan in self.plans},
+            stride=self.stride,
         )
 
 
@@ -107,7 +121,7 @@ class StepSamples(Record, frozen=True):
         offset, error = offset_of(Exchange(sent, self.begun, self.ended, answered, is_one_clock))
         for step in self.steps:
             records = tuple(record.shifted(offset, error) for record in step.records)
-            yield SampledStep(step.plans, step.edges, records)
+            yield SampledStep(step.plans, step.edges, records, step.stride)
 
 
 def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep:
@@ -123,7 +137,7 @@ def sampled(plans: Iterable[Plan], records: Iterable[TaskRecord]) -> SampledStep
         )
         for plan in plans
     )
-    return SampledStep(own, edges, tuple(records))
+    return SampledStep(own, edges, tuple(records), stride_of(plans))
 
 
 def combined(steps: Sequence[SampledStep]) -> Trace:
@@ -144,42 +158,99 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
 
 def _edges(plans: Iterable[Plan]) -> Iterator[EdgeName]:
     for plan in plans:
-        names = _slot_names(plan)
-        for one in plan.instructions:
-            if isinstance(one, Send):
-                name = names.get(one.slot, "a constant")
-                yield EdgeName(one.edge, name, str(plan.device), str(one.target))
+        for one in (plan, *(loop.body for loop in plan.loops)):
+            names = _slot_names(one)
+            for send in (each for each in one.instructions if isinstance(each, Send)):
+                name = names.get(send.slot, "a constant")
+                yield EdgeName(send.edge, name, str(plan.device), str(send.target))
 
 
 def _instructions(plan: Plan, edge_names: Mapping[int, str]) -> Iterator[SampledInstruction]:
+    """Yields the instructions of a plan, and then those of the bodies of its loops."""
     makers: dict[int, int] = {}  # the instruction that fills a slot
-    names = _slot_names(plan)
+    loops: list[tuple[Loop, int, dict[int, int]]] = []
+    n_all = len(plan.instructions)
     for number, one in enumerate(plan.instructions):
-        match one:
-            case Run():
-                name = one.op or "a program"
-                inputs, filled = one.inputs, (*one.outputs, *(slot for _, slot in one.after))
-                filled = (*filled, *(slot for _, slot in one.before))
-                reads = (*one.reads, *(variable for variable, _ in one.before))
-                yield _sampled(name, "run", makers, inputs, reads=reads, writes=one.writes)
-            case Call():
-                inputs, filled = one.inputs, one.outputs
-                yield _sampled(one.op or one.function, "call", makers, inputs, reads=one.variables)
-            case Recv():
-                filled = () if one.slot is None else (one.slot,)
+        yield _instruction(one, makers, edge_names, _slot_names(plan))
+        makers |= dict.fromkeys(_filled(one), number)
+        if isinstance(one, Loop):
+            loops.append((one, n_all, dict(makers)))
+            by_index = {fetch.index: n_all + i for i, fetch in _fetches(one.body)}
+            finals = ((carry.final, by_index[carry.fetch]) for carry in one.carries)
+            makers |= {slot: at for slot, at in finals if slot is not None}
+            n_all += len(one.body.instructions)
+    for loop, first, outer in loops:
+        given = {feed: outer.get(slot) for slot, feed in loop.consts}
+        given |= {carry.feed: outer.get(carry.init) for carry in loop.carries}
+        inside: dict[int, int] = {}
+        for number, one in enumerate(loop.body.instructions, first):
+            if isinstance(one, Feed):
+                source = given.get(one.index)
+                inputs = () if source is None else (source,)
+                yield SampledInstruction(f"fed value {one.index}", "pass", inputs)
+            else:
+                yield _instruction(one, inside, edge_names, _slot_names(loop.body))
+            inside |= dict.fromkeys(_filled(one), number)
+
+
+def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:
+    for number, one in enumerate(body.instructions):
+        if isinstance(one, Fetch):
+            yield number, one
+
+
+def _filled(one: Instruction) -> tuple[int, ...]:
+    """Returns the slots that an instruction fills."""
+    match one:
+        case Run():
+            held = (*one.after, *one.before)
+            return (*one.outputs, *(slot for _, slot in held))
+        case Call() | Loop():
+            return one.outputs
+        case Recv() | Feed():
+            return () if one.slot is None else (one.slot,)
+        case _:
+            return ()
+
+
+def _instruction(
+    one: Instruction,
+    makers: Mapping[int, int],
+    edge_names: Mapping[int, str],
+    names: Mapping[int | None, str],
+) -> SampledInstruction:
+    kind = _KINDS[type(one)]
+    match one:
+        case Run():
+            reads = (*one.reads, *(variable for variable, _ in one.before))
+            name = one.op or "a program"
+            return _sampled(name, kind, makers, one.inputs, reads=reads, writes=one.writes)
+        case Call():
+            name = one.op or one.function
+            return _sampled(name, kind, makers, one.inputs, reads=one.variables)
+        case Loop():
+            return _sampled(one.op or "a loop", kind, makers, one.inputs)
+        case Recv() | Send():
+            inputs = (one.slot,) if isinstance(one, Send) and one.slot is not None else ()
+            name = names.get(one.slot, "a constant")
+            if isinstance(one, Recv):
                 name = edge_names.get(one.edge, "a value")
-                yield _sampled(name, "receive", makers, edge=one.edge)
-            case Send():
-                filled, inputs = (), () if one.slot is None else (one.slot,)
-                name = names.get(one.slot, "a constant")
-                yield _sampled(name, "send", makers, inputs, edge=one.edge)
-            case Feed():
-                filled = (one.slot,)
-                yield _sampled(f"fed value {one.index}", "feed", makers)
-            case _:
-                filled = ()
-                yield _sampled(f"fetched value {one.index}", "fetch", makers, (one.slot,))
-        makers |= dict.fromkeys(filled, number)
+            return _sampled(name, kind, makers, inputs, edge=one.edge)
+        case _:
+            what = "fed" if isinstance(one, Feed) else "fetched"
+            inputs = () if isinstance(one, Feed) else (one.slot,)
+            return _sampled(f"{what} value {one.index}", kind, makers, inputs)
+
+
+_KINDS: Mapping[type[Instruction], str] = {
+    Run: "run",
+    Call: "call",
+    Loop: "loop",
+    Recv: "receive",
+    Send: "send",
+    Feed: "feed",
+    Fetch: "fetch",
+}
 
 
 def _sampled(
@@ -204,7 +275,7 @@ def _slot_names(plan: Plan) -> Mapping[int | None, str]:
     for one in plan.instructions:
         if isinstance(one, Feed | Recv) and one.slot is not None:
             names[one.slot] = "a fed value" if isinstance(one, Feed) else "a received value"
-        if isinstance(one, Run | Call):
+        if isinstance(one, Run | Call | Loop):
             names |= dict.fromkeys(one.outputs, one.op)
         if isinstance(one, Run):
             held = (*one.before, *one.after)

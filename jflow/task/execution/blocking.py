@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from jflow.base.deadline import Deadline
@@ -18,15 +20,33 @@ from jflow.errors import CancelledError, OpError
 from jflow.plan import Recv, Send
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.state.resources.kernel import Wanted
+from jflow.task.execution.blocking_loop import run_loop
 from jflow.task.execution.callback import ClientFunction, LinkedCallback
+from jflow.task.execution.linked import LinkedLoop, LinkedPlan
+from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.waiting import waiting_op
+
+LoopParts = Mapping[int, Sequence[tuple[int, LinkedLoop]]]
+"""The parts of loops, with the positions of their plans, by the numbers of the loops."""
+
+NO_LOOPS: LoopParts = MappingProxyType({})
 
 Name = TypeVar("Name", bound=Hashable)
 Fiber = Generator[Wanted, None, None]
 
 Woken = SimpleQueue[Any]
 """Names of fibers that can continue."""
+
+
+def loops_of(plans: Sequence[LinkedPlan]) -> LoopParts:
+    """Returns the parts of the loops of a step."""
+    parts: dict[int, list[tuple[int, LinkedLoop]]] = {}
+    for number, linked in enumerate(plans):
+        for one in chain.from_iterable(linked.stages):
+            if isinstance(one, LinkedLoop):
+                parts.setdefault(one.instruction.number, []).append((number, one))
+    return parts
 
 
 class BlockingDriver:
@@ -38,10 +58,19 @@ class BlockingDriver:
 
     Args:
       functions: the functions of the client, by number.
+      loops: the parts of each loop, with the positions of their plans.
+      states: the states of the plans.
     """
 
-    def __init__(self, functions: Sequence[ClientFunction]) -> None:
+    def __init__(
+        self,
+        functions: Sequence[ClientFunction],
+        loops: LoopParts = NO_LOOPS,
+        states: Sequence[StepState] = (),
+    ) -> None:
         self._functions = functions
+        self._loops = loops
+        self._states = states
         self._sent: dict[int, Any] = {}
 
     # Not wrapped in methods, because every instruction of every step would pay for the call.
@@ -57,6 +86,12 @@ class BlockingDriver:
             with callback.naming_errors():
                 results = self._functions[callback.number](operands)
             state.answer(callback, results)
+
+    def loop(self, _: StepState, loop: LinkedLoop, /) -> None:
+        """Runs all parts of a loop."""
+        number = loop.instruction.number
+        parts = [LoopState(one, self._states[i]) for i, one in self._loops[number]]
+        run_loop(parts, self)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""

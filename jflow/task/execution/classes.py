@@ -25,7 +25,7 @@ import jax
 
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.core import WritesOfTask
-from jflow.task.execution.link import LinkedKernel, LinkedPlan, LinkedRun
+from jflow.task.execution.linked import LinkedKernel, LinkedPlan, LinkedRun
 
 
 @dataclass(frozen=True)

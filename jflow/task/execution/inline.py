@@ -25,14 +25,14 @@ from jflow.state.effects import Effect, unsupported
 from jflow.state.moves import changes_of, is_restartable, states_of, writes_often
 from jflow.state.resources import Containers, Writing
 from jflow.state.resources.kernel import Wanted
-from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
+from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, loops_of, run_fibers
 from jflow.task.execution.callback import ClientFunction
 from jflow.task.execution.classes import SingleProgram, classify, writes_of
 from jflow.task.execution.interpreter import interpret
-from jflow.task.execution.link import LinkedInstruction, LinkedPlan
+from jflow.task.execution.linked import LinkedInstruction, LinkedLoop, LinkedPlan
 from jflow.task.execution.local_task import LocalTask
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, traced
+from jflow.task.execution.tracing import TracedState, recorder_of, traced
 from jflow.task.execution.variables import QUEUED_S
 
 _Numbered = tuple[int, LinkedInstruction]
@@ -98,11 +98,13 @@ class LocalExecutable:
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
         self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
         is_sequential = not any(linked.plan.after for linked in plans)
-        self._work = _fibers(plans, is_sequential)
+        fibers = _fiber_names(plans, is_sequential)
+        self._work = _fibers(plans, fibers)
         # A driver has state only for values that are sent between plans, and only for one run.
+        self._loops = loops_of(plans)
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
-        self._driver = None if sends else BlockingDriver(functions)
-        self._predecessors = {_ONE_FIBER: set()} if is_sequential else _order(plans, self._work)
+        self._driver = None if sends or self._loops else BlockingDriver(functions)
+        self._predecessors = _order(plans, fibers, self._work)
         plan_class = classify(plans)
         self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
@@ -267,7 +269,7 @@ class LocalExecutable:
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
-            driver = self._driver or BlockingDriver(self._functions)
+            driver = self._driver or BlockingDriver(self._functions, self._loops, states)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
                 run_fibers(fibers, self._predecessors, deadline, woken or SimpleQueue(), self.names)
@@ -304,7 +306,9 @@ class LocalExecutable:
                 StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
             ]
         return [
-            TracedState(one, containers, recorder, queued_s, watch, writing, effect)
+            TracedState(
+                one, containers, recorder_of(recorder, one), queued_s, watch, writing, effect
+            )
             for one in self._plans
         ]
 
@@ -335,19 +339,52 @@ class _Outcome(Future[list[Array]]):
         return is_cancelled
 
 
-def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
-    """Divides the instructions of a step among fibers.
+def _fiber_names(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, _Name]:
+    """Returns the fiber of each stage of each plan.
 
     A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
-    has to wait keeps no other one waiting.
+    has to wait keeps no other one waiting; but stages with parts of loops, which run together, are
+    one.
     """
-    fibers: dict[_Name, list[_Numbered]] = {}
+    names: dict[_Name, _Name] = {}
     for stage in range(max((len(linked.stages) for linked in plans), default=0)):
+        has_loops = [number for number, linked in enumerate(plans) if _loops_in(linked, stage)]
+        for number in range(len(plans)):
+            name = number, stage
+            names[name] = (has_loops[0], stage) if number in has_loops else name
+    return dict.fromkeys(names, _ONE_FIBER) if is_sequential else names
+
+
+def _fibers(
+    plans: Sequence[LinkedPlan], names: Mapping[_Name, _Name]
+) -> dict[_Name, list[_Numbered]]:
+    """Divides the instructions of a step among fibers."""
+    fibers: dict[_Name, list[_Numbered]] = {}
+    begun: set[int] = set()
+    for stage in range(max((len(linked.stages) for linked in plans), default=0)):
+        following: list[tuple[_Name, _Numbered]] = []
+        loops: list[tuple[_Name, _Numbered]] = []
         for number, linked in enumerate(plans):
-            work = fibers.setdefault(_ONE_FIBER if is_sequential else (number, stage), [])
-            if stage < len(linked.stages):
-                work.extend((number, instruction) for instruction in linked.stages[stage])
+            name, comes_after = names[number, stage], False
+            work = fibers.setdefault(name, [])
+            for instruction in linked.stages[stage] if stage < len(linked.stages) else ():
+                if isinstance(instruction, LinkedLoop):
+                    comes_after = True
+                    if instruction.instruction.number not in begun:  # for all of its parts
+                        begun.add(instruction.instruction.number)
+                        loops.append((name, (number, instruction)))
+                elif comes_after:
+                    following.append((name, (number, instruction)))
+                else:
+                    work.append((number, instruction))
+        for name, numbered in (*loops, *following):
+            fibers[name].append(numbered)
     return fibers
+
+
+def _loops_in(linked: LinkedPlan, stage: int) -> list[LinkedLoop]:
+    instructions = linked.stages[stage] if stage < len(linked.stages) else ()
+    return [one for one in instructions if isinstance(one, LinkedLoop)]
 
 
 def _resume_fiber(first: Wanted, fiber: Fiber) -> Fiber:
@@ -364,18 +401,22 @@ def _copy_value(state: StepState, slot: Slot) -> Array:
 
 
 def _order(
-    plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
+    plans: Sequence[LinkedPlan],
+    names: Mapping[_Name, _Name],
+    fibers: Mapping[_Name, Collection[_Numbered]],
 ) -> dict[_Name, set[_Name]]:
-    """Returns the predecessors of each fiber: those in its plan, and the senders to it."""
+    """Returns the predecessors of each fiber: those in its plans, and the senders to it."""
     senders = {
         instruction.edge: name
         for name, work in fibers.items()
         for _, instruction in work
         if isinstance(instruction, Send)
     }
-    order: dict[_Name, set[_Name]] = {}
-    for (number, stage), work in fibers.items():
+    order: dict[_Name, set[_Name]] = {name: set() for name in fibers}
+    for (number, stage), name in names.items():
         after = plans[number].plan.after
-        own = {(number, one) for one in after[stage]} if stage < len(after) else set()
-        order[number, stage] = own | {senders[s.edge] for _, s in work if isinstance(s, Recv)}
+        order[name] |= {names[number, i] for i in after[stage]} if stage < len(after) else set()
+    for name, work in fibers.items():
+        order[name] |= {senders[one.edge] for _, one in work if isinstance(one, Recv)}
+        order[name].discard(name)
     return order

@@ -18,7 +18,13 @@ from typing import Protocol, TypeVar
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.callback import LinkedCallback
-from jflow.task.execution.link import LinkedCall, LinkedInstruction, LinkedKernel, LinkedRun
+from jflow.task.execution.linked import (
+    LinkedCall,
+    LinkedInstruction,
+    LinkedKernel,
+    LinkedLoop,
+    LinkedRun,
+)
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.variables import VariableAccess
 
@@ -48,6 +54,9 @@ class Driver(Protocol[W_co]):
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | W_co, None, None]:
         """Runs a kernel, and yields what it waits for; see `StepState.perform`."""
+
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> W_co | None:
+        """Runs a loop over devices to its end."""
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""
@@ -88,6 +97,8 @@ def interpret(
                 pending = driver.call(state, instruction)
             case LinkedCallback():
                 pending = driver.call_client(state, instruction)
+            case LinkedLoop():
+                pending = driver.loop(state, instruction)
             case Send():
                 driver.send(state, instruction)
             case Recv():

@@ -19,7 +19,7 @@ from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, 
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.task.execution.callback import LinkedCallback
 from jflow.task.execution.devices import put
-from jflow.task.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
+from jflow.task.execution.linked import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.task.execution.variables import (
     COMPUTED,
     QUEUED_S,
@@ -32,6 +32,9 @@ from jflow.task.execution.variables import (
 
 COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
+
+EdgeOf = Callable[[int], int]
+"""Returns the edge of the step that an edge of a plan is in an iteration of a loop."""
 
 Watch = Callable[[KernelRun], KernelRun]
 """Wraps the run of a kernel so that a move may end it; see `jflow.task.execution.parked`."""
@@ -90,6 +93,15 @@ class StepState:
 
     def __setitem__(self, slot: Slot, value: Any) -> None:
         self.slots[slot] = value
+
+    def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
+        """Returns a state for an iteration of a loop, whose body uses no variables.
+
+        Args:
+          body: the plan of an iteration.
+          edge_of: returns the edge of the step that an edge of the body is.
+        """
+        return StepState(body, self._containers, self._queued_s)
 
     def is_leased(self, slot: Slot) -> bool:
         """Whether a slot refers to the buffer of a variable, which may change after the step."""

@@ -21,8 +21,8 @@ from jflow.state.core import StepEffect
 from jflow.state.resources import Containers, Writing
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver, interpret
-from jflow.task.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.task.execution.step_state import StepState, Watch
+from jflow.task.execution.linked import LinkedInstruction, LinkedPlan, LinkedRun
+from jflow.task.execution.step_state import EdgeOf, StepState, Watch
 from jflow.task.execution.variables import QUEUED_S, VariableAccess
 
 W = TypeVar("W")
@@ -33,24 +33,34 @@ class TracedState(StepState):
 
     Args:
       linked, containers, queued_s, watch, writing, effect: as for `StepState`.
-      recorder: records the activity of the task in the step.
+      recorder: records what the plan does.
+
+    Attributes:
+      recorder: as given.
+      edge_of: see `EdgeOf`.
     """
 
-    __slots__ = ("recorder",)
+    __slots__ = ("edge_of", "recorder")
 
     def __init__(
         self,
         linked: LinkedPlan,
         containers: Containers,
-        recorder: Recorder,
+        recorder: PlanRecorder,
         queued_s: float = QUEUED_S,
         watch: Watch | None = None,
         writing: Writing | None = None,
         effect: StepEffect | None = None,
     ) -> None:
         super().__init__(linked, containers, queued_s, watch, writing, effect)
-        plan = linked.plan
-        self.recorder: PlanRecorder = recorder.of_plan(str(plan.device), plan.instructions)
+        self.recorder = recorder
+        self.edge_of: EdgeOf = int
+
+    def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
+        """See `StepState.for_iteration`."""
+        state = TracedState(body, self._containers, self.recorder, self._queued_s)
+        state.edge_of = edge_of
+        return state
 
     def receive(self, recv: Recv, value: object) -> None:
         """See `StepState.receive`; waits until the value is on the device."""
@@ -62,7 +72,7 @@ class TracedState(StepState):
             if isinstance(held, jax.Array):
                 held.block_until_ready()
             n_bytes = int(held.nbytes)
-        self.recorder.received(recv.edge, n_bytes, start)
+        self.recorder.received(self.edge_of(recv.edge), n_bytes, start)
 
     def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
         for seen in () if access is None else access.updates_seen():
@@ -76,6 +86,11 @@ class TracedState(StepState):
             results[-1].block_until_ready()
         self.recorder.span(PROGRAM, linked.instruction, start, dispatched)
         return results
+
+
+def recorder_of(recorder: Recorder, linked: LinkedPlan) -> PlanRecorder:
+    """Returns a recorder for a plan and the bodies of its loops."""
+    return recorder.of_plan(str(linked.plan.device), linked.plan.all_instructions)
 
 
 def traced(
@@ -120,10 +135,10 @@ class _Watch:
         Nothing is recorded of an instruction that fails. Programs are recorded where they run.
         """
         for number, linked in work:
-            recorder = self._begin(states[number], linked)
-            start = self.now()
+            state = self._begin(states[number], linked)
+            recorder, start = state.recorder, self.now()
             if isinstance(linked, Send):
-                recorder.sent(linked.edge)
+                recorder.sent(state.edge_of(linked.edge))
             yield number, linked
             if isinstance(linked, Recv):
                 if self._waited is not None:
@@ -141,13 +156,13 @@ class _Watch:
         elif isinstance(self._instruction, Recv):
             self._waited = self.now()
 
-    def _begin(self, state: StepState, linked: LinkedInstruction) -> PlanRecorder:
+    def _begin(self, state: StepState, linked: LinkedInstruction) -> TracedState:
         if not isinstance(state, TracedState):
             raise InternalError("a traced step needs states that note what happens")
         self._recorder, self._waited = state.recorder, None
         self._instruction = linked if isinstance(linked, Send | Recv) else linked.instruction
         self.now = state.recorder.now
-        return state.recorder
+        return state
 
 
 def _is_program(linked: LinkedInstruction) -> bool:

@@ -31,7 +31,7 @@ from jflow.state.resources import (
     VariableState,
     Write,
 )
-from jflow.task.execution.link import LinkedRun
+from jflow.task.execution.linked import LinkedRun
 
 QUEUED_S = 10e-3
 """The time after the start of a program during which programs that use its results are started.

@@ -21,7 +21,7 @@ from jflow.state.core.task import TasksOfCluster
 from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, Use
 from jflow.state.resources import Containers
-from jflow.task.execution.link import LinkedPlan
+from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.parked import ParkedAttempts
 from jflow.task.execution.step_state import Watch
 from jflow.task.worker.device_pool import DevicePool
@@ -67,8 +67,7 @@ class RegisteredPlans:
         return any(
             isinstance(one, Send | Recv)
             for linked in self.plans
-            for stage in linked.stages
-            for one in stage
+            for one in linked.plan.all_instructions
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from jflow.task.execution.link import LinkedCall, LinkedRun
+from jflow.task.execution.linked import LinkedCall, LinkedRun
 
 QUICK_S = 200e-6
 """The longest time that a program may take on the event loop, which does nothing else then."""

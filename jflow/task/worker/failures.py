@@ -14,7 +14,7 @@ from jflow.errors import (
     OpError,
     ResourceExhaustedError,
 )
-from jflow.task.execution.link import LinkedPlan
+from jflow.task.execution.linked import LinkedPlan
 
 
 def raise_of_plan(error: Exception, linked: LinkedPlan, task: Task) -> NoReturn:

@@ -26,7 +26,8 @@ from jflow.plan.xla.export import digest_of
 from jflow.plan.xla.validation import ValidProgram
 from jflow.task.execution.devices import put
 from jflow.task.execution.functions import HostFunction
-from jflow.task.execution.link import LinkedPlan, link
+from jflow.task.execution.link import link
+from jflow.task.execution.linked import LinkedPlan
 
 
 @dataclass

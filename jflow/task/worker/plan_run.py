@@ -20,20 +20,22 @@ from jflow.state.resources import Attempt, Cell, Transaction, Writing
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.callback import LinkedCallback
 from jflow.task.execution.interpreter import interpret
-from jflow.task.execution.link import (
+from jflow.task.execution.linked import (
     LinkedCall,
     LinkedInstruction,
     LinkedKernel,
+    LinkedLoop,
     LinkedPlan,
     LinkedRun,
 )
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, traced
+from jflow.task.execution.tracing import TracedState, recorder_of, traced
 from jflow.task.execution.variables import VariableAccess
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import QUICK_S, is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.in_threads import in_threads
+from jflow.task.worker.loop_run import LoopRun
 from jflow.task.worker.sends import PlanSends
 from jflow.task.worker.waker import Waker
 
@@ -119,8 +121,9 @@ class PlanRun:
             )
         else:
             self._interpret = traced
+            own = recorder_of(recorder, linked)
             self._state = TracedState(
-                linked, context.containers, recorder, watch=watch, writing=writing, effect=effect
+                linked, context.containers, own, watch=watch, writing=writing, effect=effect
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
@@ -144,7 +147,7 @@ class PlanRun:
         fetched = {}
         for fetch in linked.fetches:
             if not self._state.is_computed(fetch.slot):
-                await self._wait_computed(fetch.slot)
+                await self._wait_computed(state, fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
 
@@ -271,11 +274,11 @@ class PlanRun:
         if self._is_cancelled:
             raise asyncio.CancelledError
 
-    async def _wait_computed(self, *slots: Slot) -> None:
+    async def _wait_computed(self, state: StepState, *slots: Slot) -> None:
         """Waits until the device has computed the values of slots."""
         for slot in slots:
-            if not self._state.is_computed(slot):
-                await self._context.devices.wait(self._state[slot])
+            if not state.is_computed(slot):
+                await self._context.devices.wait(state[slot])
 
     async def _run_in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -343,7 +346,7 @@ class PlanRun:
         return self._call(state, call)
 
     async def _call(self, state: StepState, call: LinkedCall) -> None:
-        await self._wait_computed(*call.instruction.inputs)
+        await self._wait_computed(state, *call.instruction.inputs)
         if call.latency.seconds > QUICK_S:
             await self._run_in_thread(timed, call, state.call, call)
         else:
@@ -361,13 +364,13 @@ class PlanRun:
         self, state: StepState, kernel: LinkedKernel
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         if not all(map(state.is_computed, kernel.instruction.inputs)):
-            yield self._wait_computed(*kernel.instruction.inputs)
+            yield self._wait_computed(state, *kernel.instruction.inputs)
         work = state.perform(kernel)
         yield from in_threads(work, self._context.threads) if kernel.reads_files else work
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
         """Makes the client call one of its functions."""
-        await self._wait_computed(*callback.instruction.inputs)
+        await self._wait_computed(state, *callback.instruction.inputs)
         operands = state.operands(callback)
         if operands is None:
             return
@@ -384,6 +387,14 @@ class PlanRun:
                 state.answer(callback, await self._wait(results))
         finally:
             results.cancel()
+
+    async def loop(self, state: StepState, loop: LinkedLoop, /) -> None:
+        """Runs this device's part of a loop."""
+        run = LoopRun(loop, state, self._step, self._context, self, self._interpret, self._waiters)
+        try:
+            await run.run()
+        finally:
+            run.close()
 
     # Transfers --------------------------------------------------------------------------------
 

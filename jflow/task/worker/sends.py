@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jflow.base.drivers.loop import all_of
 from jflow.base.values import memory_bytes
 from jflow.net.protocol import begin
 from jflow.plan import Send, Slot
-from jflow.task.execution.link import LinkedPlan
+from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.step_state import StepState
 from jflow.task.worker.context import WorkerContext
 
@@ -30,13 +30,14 @@ class PlanSends:
       state: has the values.
       context: the context of the task's worker.
       waiters: the waits for other plans; a failed send fails them, as those may never act.
+      edge_of: returns the edge of the step that an edge of the plan is.
 
     It must not refer to the run itself: values that a cycle of references holds are freed by the
     garbage collector only, and the shared memory that they lie in is not used again meanwhile.
     """
 
     __slots__ = (
-        *("_context", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_context", "_edge_of", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
         *("_state", "_step", "_waiters"),
     )
 
@@ -47,7 +48,9 @@ class PlanSends:
         state: StepState,
         context: WorkerContext,
         waiters: Collection[asyncio.Future[Any]],
+        edge_of: Callable[[int], int] = int,
     ) -> None:
+        self._edge_of = edge_of
         self._linked = linked
         self._step = step
         self._state = state
@@ -66,7 +69,8 @@ class PlanSends:
     def add(self, send: Send) -> None:
         """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
-            self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+            edge = self._edge_of(send.edge)
+            self._context.deliver(self._step, edge, self._own_value(send.slot))
             if send.slot is not None:
                 self._state.end_use(send.slot)
         elif self._can_piggyback(send):
@@ -137,7 +141,9 @@ class PlanSends:
             if not state.is_computed(slot):
                 await self._context.devices.wait(state[slot])
         values = {
-            send.edge: None if send.slot is None else state.host_value(send.slot, copy=False)
+            self._edge_of(send.edge): None
+            if send.slot is None
+            else state.host_value(send.slot, copy=False)
             for send in sends
         }
         sending = self._context.transport.deliver(target, self._step, values)

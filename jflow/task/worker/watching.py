@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from jflow.base.deadline.clock import now
-from jflow.plan import Recv
+from jflow.plan import Recv, stride_of
 from jflow.state.moves import Gate
 from jflow.state.resources import Cell
 from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, bounded_name
@@ -125,9 +125,11 @@ class RunningSteps:
         waiting = self._context.rendezvous.waiting(step)
         if not waiting:
             return
+        stride = stride_of(linked.plan for linked in registered.plans)
+        edges = {edge % stride for edge in waiting} if stride else waiting
         for linked in registered.plans:
-            for one in linked.plan.instructions:
-                if isinstance(one, Recv) and one.edge in waiting:
+            for one in linked.plan.all_instructions:
+                if isinstance(one, Recv) and one.edge in edges:
                     source = one.source.task
                     is_own = source == self._context.task
                     what = f"for a value from {'another device of its task' if is_own else source}"

@@ -14,6 +14,7 @@ import pytest
 
 import jflow as tf
 from jflow.client.runtime import expanding
+from jflow.compiler.pipeline import pipeline
 from tests.clusters import Backend
 
 
@@ -280,13 +281,13 @@ def test_a_signature_is_expanded_once(backend: Backend, monkeypatch: pytest.Monk
     x, y = tf.placeholder(tf.float32), tf.placeholder(tf.float32, (None,))
     z = tf.numpy.sum(x) * y
     made: list[object] = []
-    expansion = expanding.Expansion
+    expansion = pipeline.Expansion
 
     def counted(*args: object) -> object:
         made.append(args)
         return expansion(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(expanding, "Expansion", counted)
+    monkeypatch.setattr(pipeline, "Expansion", counted)
     monkeypatch.setattr(expanding, "MAX_SIGNATURES", 2)
     with backend.session() as session:
 

@@ -183,8 +183,27 @@ def test_a_loop_or_branch_goes_where_its_body_asks_for(name: str) -> None:
 
 def test_a_loop_with_two_devices_is_refused_with_both() -> None:
     body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
+    with pytest.raises(NotImplementedError, match=r"while.*test_hoisting\.py.*CPU:1 and .*CPU:2"):
+        _flat(lambda x: lax.while_loop(lambda y: y[0] > 0, body, x), ARGUMENT)
+
+
+def test_a_scan_with_two_devices_stays_and_each_equation_asks_for_one() -> None:
+    body = _on("/cpu:1", lambda y: jax.jit(_on("/cpu:2", jnp.sin))(y) + _read(X))
+    flat = _flat(lambda x: lax.map(body, x), ARGUMENT)
+    (scan,) = [eqn for eqn in flat.eqns if eqn.primitive.name == "scan"]
+    devices = {
+        eqn.primitive.name: request.requested_device(eqn) for eqn in scan.params["jaxpr"].eqns
+    }
+    assert devices == {
+        "sin": DeviceSpec(type="CPU", index=2),
+        "add": DeviceSpec(type="CPU", index=1),
+    }
+
+
+def test_a_scan_with_two_devices_inside_another_is_refused() -> None:
+    body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
     with pytest.raises(NotImplementedError, match=r"scan.*test_hoisting\.py.*CPU:1 and .*CPU:2"):
-        _flat(lambda x: lax.map(body, x), ARGUMENT)
+        _flat(lambda x: lax.fori_loop(0, 2, lambda _, y: lax.map(body, y), x), ARGUMENT)
 
 
 def test_a_checkpoint_with_two_devices_is_opened() -> None:

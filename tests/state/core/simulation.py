@@ -43,7 +43,7 @@ from jflow.task.execution import link
 from jflow.task.execution.blocking import BlockingDriver
 from jflow.task.execution.classes import writes_of
 from jflow.task.execution.interpreter import interpret
-from jflow.task.execution.link import LinkedPlan
+from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.parked import ParkedAttempts
 from jflow.task.execution.step_state import StepState
 from tests.base.drivers.driven import SimulatedDriver

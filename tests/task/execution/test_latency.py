@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jflow.task.execution.link import DISTURBED_S, N_LATENCIES, Latency
+from jflow.task.execution.linked import DISTURBED_S, N_LATENCIES, Latency
 
 QUICK, DISTURBED = 20e-6, 2e-3
 

@@ -16,9 +16,9 @@ from jflow.plan.trace.record import Recorder
 from jflow.plan.trace.spans import KINDS
 from jflow.state.resources import Containers
 from jflow.task.execution import LinkedPlan, link
-from jflow.task.execution.link import LinkedInstruction, LinkedKernel
+from jflow.task.execution.linked import LinkedInstruction, LinkedKernel
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, traced
+from jflow.task.execution.tracing import TracedState, recorder_of, traced
 from jflow.testing import VirtualClock
 
 TASK = Task("ps", 0)
@@ -35,7 +35,9 @@ class Traced:
         self.recorder = Recorder(str(TASK), self.clock.now)
         plan = Plan(CPU, 4, (), (tuple(instructions),))
         self.linked = self._link(plan, program)
-        self.state = TracedState(self.linked, Containers(TASK), self.recorder)
+        self.state = TracedState(
+            self.linked, Containers(TASK), recorder_of(self.recorder, self.linked)
+        )
         self.seen: list[BaseException] = []
 
     def _link(self, plan: Plan, program: Any) -> LinkedPlan:

@@ -18,7 +18,7 @@ from jflow.base.cluster import Device, Task
 from jflow.plan import Feed, Plan, Program, Run, Send, VariableKey, VariableSpec
 from jflow.state.resources import Containers
 from jflow.task.execution import LinkedRun, link
-from jflow.task.execution.link import N_LATENCIES
+from jflow.task.execution.linked import N_LATENCIES
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import ALONE_S, QUICK_S, DevicePool
 from jflow.task.worker.plan_run import run_plan

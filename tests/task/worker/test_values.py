@@ -16,7 +16,7 @@ from jflow.plan import (
     Send,
     xla,
 )
-from jflow.task.execution.link import LinkedRun
+from jflow.task.execution.linked import LinkedRun
 from tests.task.worker.two_workers import (
     A0,
     A1,

@@ -150,21 +150,67 @@ class Fetch(_message.Message):
     index: int
     def __init__(self, slot: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
+class Carry(_message.Message):
+    __slots__ = ("init", "feed", "fetch", "final")
+    INIT_FIELD_NUMBER: _ClassVar[int]
+    FEED_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    init: int
+    feed: int
+    fetch: int
+    final: int
+    def __init__(self, init: _Optional[int] = ..., feed: _Optional[int] = ..., fetch: _Optional[int] = ..., final: _Optional[int] = ...) -> None: ...
+
+class Const(_message.Message):
+    __slots__ = ("slot", "feed")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    FEED_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    feed: int
+    def __init__(self, slot: _Optional[int] = ..., feed: _Optional[int] = ...) -> None: ...
+
+class Loop(_message.Message):
+    __slots__ = ("number", "body", "trips", "window", "stride", "consts", "carries", "index", "is_reversed", "op")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TRIPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    CONSTS_FIELD_NUMBER: _ClassVar[int]
+    CARRIES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    IS_REVERSED_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    body: Plan
+    trips: int
+    window: int
+    stride: int
+    consts: _containers.RepeatedCompositeFieldContainer[Const]
+    carries: _containers.RepeatedCompositeFieldContainer[Carry]
+    index: int
+    is_reversed: bool
+    op: str
+    def __init__(self, number: _Optional[int] = ..., body: _Optional[_Union[Plan, _Mapping]] = ..., trips: _Optional[int] = ..., window: _Optional[int] = ..., stride: _Optional[int] = ..., consts: _Optional[_Iterable[_Union[Const, _Mapping]]] = ..., carries: _Optional[_Iterable[_Union[Carry, _Mapping]]] = ..., index: _Optional[int] = ..., is_reversed: bool = ..., op: _Optional[str] = ...) -> None: ...
+
 class Instruction(_message.Message):
-    __slots__ = ("feed", "recv", "run", "send", "fetch", "call")
+    __slots__ = ("feed", "recv", "run", "send", "fetch", "call", "loop")
     FEED_FIELD_NUMBER: _ClassVar[int]
     RECV_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     SEND_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    LOOP_FIELD_NUMBER: _ClassVar[int]
     feed: Feed
     recv: Recv
     run: Run
     send: Send
     fetch: Fetch
     call: Call
-    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ...) -> None: ...
+    loop: Loop
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., loop: _Optional[_Union[Loop, _Mapping]] = ...) -> None: ...
 
 class ResourceSpec(_message.Message):
     __slots__ = ("kind", "container", "name", "owner", "definition")

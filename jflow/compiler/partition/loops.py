@@ -1,0 +1,108 @@
+"""Bodies of open loops, which are cut by device and stage like a step of its own.
+
+An iteration is fed what comes from outside of the loop, its number, and the carries; it fetches the
+next values of the carries. A carry is on one device, with the operation that makes its next value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.base.cluster import Device
+from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph.open_loop import OpenLoop
+from jflow.compiler.graph.primitives import carry_p, final_p, index_p
+from jflow.compiler.partition.builder import LoopPart
+from jflow.plan import Feed, Plan
+
+
+@dataclass(frozen=True)
+class LoopBody:
+    """One iteration of an open loop.
+
+    Attributes:
+      loop: the loop.
+      ops: its operations with the carries, in the graph's order.
+      needs: the tensors that each of them needs; the carries need none.
+      fed: the values that come from outside and the number of the iteration, by the numbers of the
+        fed values.
+      index: the number of the iteration, as a tensor; None if nothing needs it.
+      carries: the carries, with the numbers of the fed values.
+      next: the next value of each of them.
+      finals: the last values that something needs, by carry.
+      window: how many iterations may be under way.
+    """
+
+    loop: OpenLoop[Operation, Tensor]
+    ops: Sequence[Operation]
+    needs: Mapping[Operation, Sequence[Tensor]]
+    fed: Sequence[Tensor]
+    index: Tensor | None
+    carries: Mapping[Operation, int]
+    next: Mapping[Operation, Tensor]
+    finals: Mapping[Operation, Tensor]
+    window: int
+
+    @property
+    def fetched(self) -> list[Tensor]:
+        """The next values of the carries, in their order."""
+        return list(self.next.values())
+
+    def part(self, number: int, plan: Plan) -> LoopPart:
+        """Returns the part of the loop that has a plan of this body.
+
+        Args:
+          number: of the loop.
+          plan: one of the body's plans.
+        """
+        here = {one.index for one in plan.instructions if isinstance(one, Feed)}
+        outside = [(tensor, i) for i, tensor in enumerate(self.fed) if i in here]
+        return LoopPart(
+            self.loop,
+            number,
+            plan,
+            self.window,
+            tuple((tensor, i) for tensor, i in outside if tensor is not self.index),
+            tuple(
+                (carry, feed, fetch, self.finals.get(carry))
+                for fetch, (carry, feed) in enumerate(self.carries.items())
+                if feed in here
+            ),
+            next((i for tensor, i in outside if tensor is self.index), None),
+        )
+
+
+def body_of(
+    loop: OpenLoop[Operation, Tensor],
+    ops: Sequence[Operation],
+    needs: Mapping[Operation, Sequence[Tensor]],
+    placement: Mapping[Operation, Device],
+) -> LoopBody:
+    """Returns the body of an open loop.
+
+    Args:
+      loop: the loop.
+      ops: its operations, in the graph's order.
+      needs: the tensors that each of them needs.
+      placement: their devices.
+    """
+    index = next((op.outputs[0] for op in ops if op.eqn.primitive is index_p), None)
+    inside = [op for op in ops if op.eqn.primitive not in (index_p, final_p)]
+    carries = [op for op in inside if op.eqn.primitive is carry_p]
+    own_needs = {op: () if op.eqn.primitive is carry_p else needs[op] for op in inside}
+    outside = (t for op in inside for t in own_needs[op] if t.op.loop is not loop)
+    fed = [*dict.fromkeys(outside), *([] if index is None else [index])]
+    finals = {op.inputs[0].op: op.outputs[0] for op in ops if op.eqn.primitive is final_p}
+    n_devices = len({placement[op] for op in inside})
+    return LoopBody(
+        loop,
+        inside,
+        own_needs,
+        fed,
+        index,
+        {op: number for number, op in enumerate(carries, len(fed))},
+        {op: loop.next[op] for op in carries},
+        finals,
+        max(2 * n_devices, n_devices + 2) if loop.window is None else loop.window,
+    )

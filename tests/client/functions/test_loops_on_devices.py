@@ -1,0 +1,178 @@
+"""Loops whose bodies request several devices give what `jax.jit` gives.
+
+Bodies are drawn: equations on random devices or none, several carries (some exchanged, some never
+changed), scanned and stacked arrays, either direction, none to several iterations, and what JAX
+makes of all that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import jflow as tf
+from tests.clusters import Backend
+from tests.drawn import examples
+
+SIZE = 3
+
+Scope = Callable[[str | None], AbstractContextManager[Any]]
+
+EQUATIONS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "add": (2, lambda a, b: (a + b) * 0.5),
+    "multiply": (2, lambda a, b: jnp.tanh(a * b)),
+    "product": (2, lambda a, b: jnp.tanh(jnp.outer(a, b) @ a * 0.25)),
+    "sin": (1, jnp.sin),
+    "roll": (1, lambda a: jnp.roll(a, 1)),
+    "constant": (1, lambda a: a + jnp.arange(SIZE, dtype=jnp.float32) * 0.125),
+    "mean": (1, lambda a: jnp.full(SIZE, jnp.mean(a))),
+}
+"""Numbers of arguments, and functions of vectors."""
+
+
+@dataclass(frozen=True)
+class Equation:
+    """An equation of a body: its arguments are numbers in the pool of values."""
+
+    what: str
+    arguments: tuple[int, ...]
+    device: str | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body of a scan.
+
+    Its pool has the constants, the carries, the elements of the scanned arrays, then the results of
+    the equations.
+
+    Attributes:
+      n_consts, n_carries, n_arrays: how many of each it has.
+      equations: in order.
+      carried, stacked: numbers in the pool: the next values of the carries, what is stacked.
+      length, reverse: of the scan.
+      is_checkpointed: whether JAX computes the equations again for a derivative.
+      window: how many iterations may be under way; None for the default.
+    """
+
+    n_consts: int
+    n_carries: int
+    n_arrays: int
+    equations: tuple[Equation, ...]
+    carried: tuple[int, ...]
+    stacked: tuple[int, ...]
+    length: int
+    reverse: bool
+    is_checkpointed: bool
+    window: int | None
+
+    def scan(self, scope: Scope, consts: Any, carries: Any, arrays: Any) -> Any:
+        """Returns the carries after the last iteration, and the stacked arrays."""
+
+        def step(carry: Any, elements: Any) -> Any:
+            pool = [*consts, *carry, *elements]
+            for one in self.equations:
+                with scope(one.device):
+                    pool.append(EQUATIONS[one.what][1](*(pool[i] for i in one.arguments)))
+            return [pool[i] for i in self.carried], [pool[i] for i in self.stacked]
+
+        body = jax.checkpoint(step) if self.is_checkpointed else step
+        with nullcontext() if self.window is None else tf.loop(window=self.window):
+            return lax.scan(body, carries, arrays, length=self.length, reverse=self.reverse)
+
+    @property
+    def arguments(self) -> Any:
+        """Values to scan with."""
+        rng = np.random.default_rng(self.length)
+
+        def array(*shape: int) -> Any:
+            return (rng.integers(-4, 5, shape) * 0.25).astype("float32")
+
+        consts = [array(SIZE) for _ in range(self.n_consts)]
+        carries = [array(SIZE) for _ in range(self.n_carries)]
+        return consts, carries, [array(self.length, SIZE) for _ in range(self.n_arrays)]
+
+
+@st.composite
+def bodies(draw: st.DrawFn, devices: list[str]) -> Body:
+    """Bodies whose equations request one of the devices, or none."""
+    n_consts, n_arrays = draw(st.integers(1, 2)), draw(st.integers(0, 2))
+    n_carries = draw(st.integers(1, 3))
+    n_pool = n_consts + n_carries + n_arrays
+    equations = []
+    for _ in range(draw(st.integers(2, 7))):
+        what = draw(st.sampled_from(list(EQUATIONS)))
+        numbers = st.integers(0, n_pool - 1)
+        arguments = tuple(draw(numbers) for _ in range(EQUATIONS[what][0]))
+        equations.append(Equation(what, arguments, draw(st.sampled_from([*devices, None]))))
+        n_pool += 1
+    pool = st.integers(0, n_pool - 1)
+    return Body(
+        n_consts,
+        n_carries,
+        n_arrays,
+        tuple(equations),
+        tuple(draw(pool) for _ in range(n_carries)),
+        tuple(draw(st.lists(pool, max_size=3))),
+        draw(st.sampled_from([0, 1, 2, 5])),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.sampled_from([None, 1, 2, 7])),
+    )
+
+
+def _total(scan: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: sum(jnp.sum(x) for x in jax.tree.leaves(scan(*args)))
+
+
+def _jvp(scan: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: jax.jvp(scan, args, jax.tree.map(jnp.ones_like, args))
+
+
+def _vmap(scan: Callable[..., Any]) -> Callable[..., Any]:
+    def mapped(consts: Any, carries: Any, arrays: Any) -> Any:
+        several = jax.tree.map(lambda x: jnp.stack([x, x * 0.5]), (consts, arrays))
+        return jax.vmap(scan, (0, None, 0))(several[0], carries, several[1])
+
+    return mapped
+
+
+TRANSFORMATIONS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "plain": lambda scan: scan,
+    "jit": jax.jit,
+    "grad": lambda scan: jax.grad(_total(scan), (0, 1, 2)),
+    "value_and_grad": lambda scan: jax.value_and_grad(_total(scan), (0, 1)),
+    "jvp": _jvp,
+    "vmap": _vmap,
+    "grad of vmap": lambda scan: jax.grad(_total(_vmap(scan)), (0, 1)),
+    "checkpoint": lambda scan: jax.grad(_total(jax.checkpoint(scan)), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@given(st.data())
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
+def test_a_drawn_scan_gives_what_jax_gives(
+    connection: tf.function.Connection, backend: Backend, name: str, data: st.DataObject
+) -> None:
+    body = data.draw(bodies(list(backend.devices)))
+
+    def of(scope: Scope) -> Callable[..., Any]:
+        return TRANSFORMATIONS[name](lambda *args: body.scan(scope, *args))
+
+    wanted = jax.jit(of(lambda _: nullcontext()))(*body.arguments)
+    placed = tf.function(of(tf.device))
+    for _ in range(2):
+        found = placed(*body.arguments)
+        assert jax.tree.structure(found) == jax.tree.structure(wanted)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)
