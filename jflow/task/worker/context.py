@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -71,6 +71,19 @@ class RegisteredPlans:
         )
 
 
+class ValueWaiter(Hashable, Protocol):
+    """Waits for a value of a step; a future, or what acts as soon as the value is there."""
+
+    def done(self) -> bool:
+        """Whether it has a value or an error."""
+
+    def set_result(self, value: Any, /) -> None:
+        """Ends the wait with a value."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Ends the wait with an error."""
+
+
 class TensorTransport(TasksOfCluster, Protocol):
     """Sends values to other tasks, and calls all tasks."""
 
@@ -108,14 +121,14 @@ class WorkerContext:
 
     task: Task
     containers: Containers
-    rendezvous: Rendezvous[asyncio.Future[Any]]
+    rendezvous: Rendezvous[ValueWaiter]
     transport: TensorTransport
     threads: ThreadPoolExecutor
     devices: DevicePool
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
-    senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
+    senders: Senders[ValueWaiter] = field(default_factory=Senders)
     piggybacked: dict[int, Piggybacked] = field(default_factory=dict)
     started: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from jflow.base.deadline.clock import now
 from jflow.errors import InternalError, OpError
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
@@ -19,6 +20,9 @@ from jflow.task.execution.step_state import StepState
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.sends import PlanSends
 
+LONGEST_S = 2e-3
+"""How long a loop runs quick programs before it lets the event loop do something else."""
+
 Interpret = Callable[..., Generator[Wanted | Awaitable[None], None, None]]
 """An interpreter, which may trace."""
 
@@ -26,8 +30,10 @@ Interpret = Callable[..., Generator[Wanted | Awaitable[None], None, None]]
 class LoopRun:
     """One run of a device's part of a loop. It must be closed.
 
-    The device runs one instance at a time, the first of those that are ready. Receives of all
-    iterations under way wait meanwhile, and nothing waits for sends, whose failure fails the loop.
+    The device runs one instance at a time, the first of those that are ready, in the call that has
+    made it ready: that of `run`, or the one that brings the last value it needs. Only what takes
+    long is awaited. Receives of all iterations under way wait meanwhile, and nothing waits for
+    sends, whose failure fails the loop.
 
     Args:
       linked: the loop.
@@ -49,22 +55,25 @@ class LoopRun:
         interpret: Interpret,
         waiters: set[asyncio.Future[Any]],
     ) -> None:
-        self._interpret = interpret
         self._loop = linked.instruction
         self._linked = linked
         self._state = LoopState(linked, state)
         self._step = step
         self._context = context
         self._driver = driver
+        self._interpret = interpret
         self._waiters = waiters
         self._sends: dict[int, PlanSends] = {}
         self._leaving: list[PlanSends] = []
-        self._expected: set[asyncio.Future[Any]] = set()
+        self._arrivals: set[_Arrival] = set()
         self._n_missing: dict[Instance, int] = {}
+        self._running: tuple[Instance, Generator[Wanted | Awaitable[None], None, None]] | None
+        self._running = None
+        self._pending: Awaitable[None] | None = None
         self._error: BaseException | None = None
-        # Completed when there may be something to do. A failed send fails it as well.
+        self._is_idle = False
+        # Completed when there is something to await, or all is done. A failed send fails it.
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters.add(self._woken)
 
     async def run(self) -> None:
         """Runs all iterations.
@@ -72,44 +81,90 @@ class LoopRun:
         Raises:
           OpError: as the instructions do; it names the iteration.
         """
-        state, devices = self._state, self._context.devices
+        state = self._state
         while not state.iterations.is_over:
-            while state.iterations.may_begin:
-                for value in state.not_computed():
-                    await devices.wait(value)
-                self._begin()
-            instance = state.iterations.take()
-            if instance is None:
-                await self._wait()
-                continue
-            try:
-                await self._perform(instance)
-            except OpError as error:
-                error.with_context(doing=self._described(instance[1]))
-                raise
-            if state.end(instance):
-                self._leaving.append(self._sends.pop(instance[1]))
-                self._leaving = [sends for sends in self._leaving if not sends.are_done]
+            self._go_on()
+            while self._pending is not None:
+                pending, self._pending = self._pending, None
+                try:
+                    await pending
+                except OpError as error:
+                    self._add_iteration(error)
+                    raise
+                self._go_on()
+            if not state.iterations.is_over:
+                await self._idle()
         for value in state.finish():
-            await devices.wait(value)
+            await self._context.devices.wait(value)
         for sends in self._leaving:
             await sends.finish()
 
     def close(self) -> None:
         """Ends all waits, and drops the iterations under way."""
+        if self._running is not None:
+            self._running[1].close()
         self._waiters.discard(self._woken)
         if self._woken.done() and not self._woken.cancelled():
             self._woken.exception()
-        for waiter in [*self._expected]:
-            waiter.cancel()
+        for arrival in [*self._arrivals]:
+            arrival.end()
         for sends in (*self._sends.values(), *self._leaving):
             sends.close()
         self._state.close()
 
-    def _described(self, number: int) -> str:
-        loop = self._loop
-        index = loop.trips - 1 - number if loop.is_reversed else number
-        return f"iteration {index} of the loop {loop.op!r}"
+    async def _idle(self) -> None:
+        """Waits until there is something to await, or an error."""
+        for sends in (*self._sends.values(), *self._leaving):
+            sends.check()
+        self._waiters.add(self._woken)
+        self._is_idle = True
+        try:
+            await self._woken
+        finally:
+            self._is_idle = False
+            self._waiters.discard(self._woken)
+        if self._error is not None:
+            raise self._error
+        self._woken = asyncio.get_running_loop().create_future()
+
+    def _go_on(self) -> None:
+        """Runs ready instances until one has to be awaited, none is ready, or time is up."""
+        iterations, until = self._state.iterations, now() + LONGEST_S
+        while self._pending is None:
+            if self._running is None:
+                while iterations.may_begin and self._pending is None:
+                    self._pending = self._computed()
+                    if self._pending is None:
+                        self._begin()
+                instance = None if self._pending is not None else iterations.take()
+                if instance is None:
+                    return
+                self._running = instance, self._interpreter(instance)
+            instance, running = self._running
+            try:
+                pending = next(running, None)
+            except OpError as error:
+                self._add_iteration(error)
+                raise
+            if pending is None:
+                self._running = None
+                self._end(instance)
+                if now() > until:
+                    self._pending = asyncio.sleep(0)
+            elif isinstance(pending, tuple):
+                raise InternalError("an instruction of the body of a loop waits for a resource")
+            else:
+                self._pending = pending
+
+    def _computed(self) -> Awaitable[None] | None:
+        """Returns what to wait for before another iteration begins, if anything."""
+        value = next(self._state.not_computed(), None)
+        return None if value is None else self._context.devices.wait(value)
+
+    def _interpreter(self, instance: Instance) -> Generator[Wanted | Awaitable[None], None, None]:
+        state = self._state.states[instance[1]]
+        driver = _IterationDriver(self._driver, self._sends[instance[1]])
+        return self._interpret(zip(repeat(0), self._state.work(instance)), (state,), driver)
 
     def _begin(self) -> None:
         """Begins the next iteration, and waits for what arrives in it."""
@@ -125,72 +180,105 @@ class LoopRun:
         for stage, receives in arrivals:
             self._expect((stage, number), receives)
 
-    async def _perform(self, instance: Instance) -> None:
-        state = self._state.states[instance[1]]
-        driver = _IterationDriver(self._driver, self._sends[instance[1]])
-        work = self._state.work(instance)
-        running = self._interpret(zip(repeat(0), work), (state,), driver)
-        try:
-            for pending in running:
-                if isinstance(pending, tuple):
-                    raise InternalError("an instruction of the body of a loop waits for a resource")
-                await pending
-        finally:
-            running.close()
+    def _end(self, instance: Instance) -> None:
+        if self._state.end(instance):
+            self._leaving = [sends for sends in self._leaving if not sends.are_done]
+            self._leaving.append(self._sends.pop(instance[1]))
 
-    async def _wait(self) -> None:
-        """Waits until a value arrives, or something fails."""
-        for sends in (*self._sends.values(), *self._leaving):
-            sends.check()
-        await self._woken
-        if self._error is not None:
-            raise self._error
-        self._waiters.discard(self._woken)
-        self._woken = asyncio.get_running_loop().create_future()
-        self._waiters.add(self._woken)
+    def _add_iteration(self, error: OpError) -> None:
+        """Adds the iteration to the error of an instruction."""
+        if self._running is not None:
+            loop, number = self._loop, self._running[0][1]
+            index = loop.trips - 1 - number if loop.is_reversed else number
+            error.with_context(doing=f"iteration {index} of the loop {loop.op!r}")
 
     # Arrivals ---------------------------------------------------------------------------------
 
     def _expect(self, instance: Instance, receives: Sequence[Recv]) -> None:
         """Takes the values that have arrived for an instance, and waits for the others."""
-        context, state = self._context, self._state.states[instance[1]]
+        context = self._context
         self._n_missing[instance] = len(receives)
         for recv in receives:
-            waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            arrival = _Arrival(self, recv, instance)
             edge = self._loop.edge(recv.edge, instance[1])
-            value = context.rendezvous.receive(self._step, edge, waiter)
+            value = context.rendezvous.receive(self._step, edge, arrival)
             if value is not None:
-                self._take(state, recv, instance, value.value)
+                self._take(arrival, value.value)
                 continue
-            self._expected.add(waiter)
+            self._arrivals.add(arrival)
             if recv.source.task != context.task:
-                context.senders.add_wait(recv.source.task, waiter)
-            waiter.add_done_callback(partial(self._arrived, state, recv, instance))
+                context.senders.add_wait(recv.source.task, arrival)
 
-    def _arrived(
-        self, state: StepState, recv: Recv, instance: Instance, waiter: asyncio.Future[Any]
-    ) -> None:
-        """Takes a value that was waited for; a wait that has failed fails the loop."""
-        self._expected.discard(waiter)
-        if recv.source.task != self._context.task:
-            self._context.senders.remove_wait(recv.source.task, waiter)
-        if waiter.cancelled():
+    def remove(self, arrival: _Arrival) -> None:
+        """Removes a wait that has ended."""
+        self._arrivals.discard(arrival)
+        source = arrival.recv.source.task
+        if source != self._context.task:
+            self._context.senders.remove_wait(source, arrival)
+
+    def arrived(self, arrival: _Arrival, value: Any) -> None:
+        """Takes a value that was waited for, and runs what it makes ready."""
+        try:
+            self._take(arrival, value)
+            if not self._is_idle or self._woken.done():
+                return
+            self._is_idle = False
+            self._go_on()
+            self._is_idle = self._pending is None and not self._state.iterations.is_over
+        except BaseException as error:
+            self.fail(error)
             return
-        self._error = self._error or waiter.exception()
-        if self._error is None:
-            try:
-                self._take(state, recv, instance, waiter.result())
-            except OpError as error:
-                self._error = error
+        if not self._is_idle and not self._woken.done():
+            self._woken.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Makes the run fail."""
+        self._error = self._error or error
         if not self._woken.done():
             self._woken.set_result(None)
 
-    def _take(self, state: StepState, recv: Recv, instance: Instance, value: Any) -> None:
-        state.receive(recv, value)
+    def _take(self, arrival: _Arrival, value: Any) -> None:
+        instance = arrival.instance
+        self._state.states[instance[1]].receive(arrival.recv, value)
         self._n_missing[instance] -= 1
         if not self._n_missing[instance]:
             del self._n_missing[instance]
             self._state.iterations.arrive(*instance)
+
+
+class _Arrival:
+    """The wait of an instance for a value.
+
+    Args:
+      run: the run.
+      recv: receives the value.
+      instance: takes it.
+    """
+
+    __slots__ = ("_is_done", "_run", "instance", "recv")
+
+    def __init__(self, run: LoopRun, recv: Recv, instance: Instance) -> None:
+        self._run, self.recv, self.instance = run, recv, instance
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Whether the wait has ended."""
+        return self._is_done
+
+    def set_result(self, value: Any, /) -> None:
+        """Ends the wait with a value."""
+        self.end()
+        self._run.arrived(self, value)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Ends the wait with an error."""
+        self.end()
+        self._run.fail(error)
+
+    def end(self) -> None:
+        """Ends the wait."""
+        self._is_done = True
+        self._run.remove(self)
 
 
 class _IterationDriver:
