@@ -35,8 +35,20 @@ NO_LOOPS: LoopParts = MappingProxyType({})
 Name = TypeVar("Name", bound=Hashable)
 Fiber = Generator[Wanted, None, None]
 
-Woken = SimpleQueue[Any]
-"""Names of fibers that can continue."""
+
+class Woken(SimpleQueue[Any]):
+    """Names of fibers that can continue; None if the step is cancelled.
+
+    Attributes:
+      is_cancelled: whether it is.
+    """
+
+    is_cancelled = False
+
+    def cancel(self) -> None:
+        """Cancels the step."""
+        self.is_cancelled = True
+        self.put(None)
 
 
 def loops_of(plans: Sequence[LinkedPlan]) -> LoopParts:
@@ -60,6 +72,7 @@ class BlockingDriver:
       functions: the functions of the client, by number.
       loops: the parts of each loop, with the positions of their plans.
       states: the states of the plans.
+      check: raises an error if the step has to end, between the iterations of a loop.
     """
 
     def __init__(
@@ -67,7 +80,9 @@ class BlockingDriver:
         functions: Sequence[ClientFunction],
         loops: LoopParts = NO_LOOPS,
         states: Sequence[StepState] = (),
+        check: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._check = check
         self._functions = functions
         self._loops = loops
         self._states = states
@@ -91,7 +106,7 @@ class BlockingDriver:
         """Runs all parts of a loop."""
         number = loop.instruction.number
         parts = [LoopState(one, self._states[i]) for i, one in self._loops[number]]
-        run_loop(parts, self)
+        run_loop(parts, self, self._check)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""

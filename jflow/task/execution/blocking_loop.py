@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
-from jflow.errors import InternalError
+from jflow.errors import InternalError, OpError
 from jflow.plan import Loop, Recv, Send
 from jflow.task.execution.interpreter import Driver, interpret
 from jflow.task.execution.iterations import Instance
@@ -14,7 +14,7 @@ from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
 
 
-def run_loop(parts: Sequence[LoopState], driver: Driver[Any]) -> None:
+def run_loop(parts: Sequence[LoopState], driver: Driver[Any], check: Callable[[str], None]) -> None:
     """Runs all parts of a loop together, to their end.
 
     One device after another is given one program, if one is ready. So it is given its programs in
@@ -23,13 +23,16 @@ def run_loop(parts: Sequence[LoopState], driver: Driver[Any]) -> None:
     Args:
       parts: the parts of the devices.
       driver: performs instructions without waiting.
+      check: called before each iteration with what is done; raises an error to end the loop.
 
     Raises:
-      OpError: as the instructions do.
+      OpError: as the instructions do, with the iteration.
     """
     exchange = _Exchange()
     try:
         while not all(part.iterations.is_over for part in parts):
+            if parts[0].iterations.may_begin:
+                check(f"running {parts[0].described(parts[0].iterations.n_begun)}")
             if not sum([_advance(part, driver, exchange) for part in parts]):
                 raise InternalError("a loop over devices waits for itself")
         for part in parts:
@@ -57,8 +60,12 @@ def _advance(part: LoopState, driver: Driver[Any], exchange: _Exchange) -> bool:
     state = part.states[instance[1]]
     own_driver = _IterationDriver(driver, loop, instance[1], exchange)
     linked = part.linked.stages[instance[0]]
-    for _ in interpret(zip(repeat(0), (*linked.arrivals, *linked.work)), (state,), own_driver):
-        raise InternalError("an instruction of the body of a loop has to wait")
+    try:
+        for _ in interpret(zip(repeat(0), (*linked.arrivals, *linked.work)), (state,), own_driver):
+            raise InternalError("an instruction of the body of a loop has to wait")
+    except OpError as error:
+        error.with_context(doing=part.described(instance[1]))
+        raise
     part.end(instance)
     return True
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from jflow.base import forks
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.values import Array
+from jflow.errors import CancelledError
 from jflow.plan import Plan, Recv, Send, Slot
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.plan.trace.record import Recorder, TaskRecord
@@ -269,19 +269,19 @@ class LocalExecutable:
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
-            driver = self._driver or BlockingDriver(self._functions, self._loops, states)
+            woken = Woken() if woken is None else woken
+            check = partial(_check, deadline, woken)
+            driver = self._driver or BlockingDriver(self._functions, self._loops, states, check)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
-                run_fibers(fibers, self._predecessors, deadline, woken or SimpleQueue(), self.names)
+                run_fibers(fibers, self._predecessors, deadline, woken, self.names)
             else:
                 for work in self._work.values():
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
                         rest = {_ONE_FIBER: _resume_fiber(first, fiber)}
-                        run_fibers(
-                            rest, {_ONE_FIBER: ()}, deadline, woken or SimpleQueue(), self.names
-                        )
+                        run_fibers(rest, {_ONE_FIBER: ()}, deadline, woken, self.names)
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -329,14 +329,21 @@ class _Outcome(Future[list[Array]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.woken: Woken = SimpleQueue()
+        self.woken = Woken()
 
     def cancel(self) -> bool:
         """Cancels the step, and returns when the attempts for which it waited are cancelled."""
-        self.woken.put(None)
+        self.woken.cancel()
         is_cancelled = super().cancel()
         wait([self])
         return is_cancelled
+
+
+def _check(deadline: Deadline, woken: Woken, doing: str) -> None:
+    """Raises an error if a step has no time left, or was cancelled."""
+    if woken.is_cancelled:
+        raise CancelledError("Step was cancelled")
+    deadline.check(doing)
 
 
 def _fiber_names(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, _Name]:

@@ -82,6 +82,12 @@ class LoopState:
         arrivals = ((i, one.arrivals) for i, one in enumerate(linked.stages) if one.arrivals)
         return number, arrivals
 
+    def described(self, number: int) -> str:
+        """Returns the iteration that is run after `number` others, for messages."""
+        loop = self.linked.instruction
+        index = loop.trips - 1 - number if loop.is_reversed else number
+        return f"iteration {index} of the loop {loop.op!r}"
+
     def work(self, instance: Instance) -> Sequence[LinkedInstruction]:
         """Returns the instructions of an instance, except its arrivals."""
         return self.linked.stages[instance[0]].work

@@ -10,6 +10,7 @@ from typing import Any
 
 from jflow.base.deadline.clock import now
 from jflow.errors import InternalError, OpError
+from jflow.net.protocol import Waited
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver
@@ -120,6 +121,10 @@ class LoopRun:
         self._is_idle = True
         try:
             await self._woken
+        except asyncio.CancelledError:
+            ended = self._state.described(self._state.iterations.n_ended)
+            self._context.blocked[self._step] = Waited(f"waited in {ended}")
+            raise
         finally:
             self._is_idle = False
             self._waiters.discard(self._woken)
@@ -188,9 +193,7 @@ class LoopRun:
     def _add_iteration(self, error: OpError) -> None:
         """Adds the iteration to the error of an instruction."""
         if self._running is not None:
-            loop, number = self._loop, self._running[0][1]
-            index = loop.trips - 1 - number if loop.is_reversed else number
-            error.with_context(doing=f"iteration {index} of the loop {loop.op!r}")
+            error.with_context(doing=self._state.described(self._running[0][1]))
 
     # Arrivals ---------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,12 @@ from jflow.state.resources.accumulator import (
 )
 from jflow.state.resources.kernel import wait_for
 from jflow.state.resources.queue import Dequeue, Enqueue, Queue, QueueSpec
-from jflow.task.execution.blocking import run_fibers
+from jflow.task.execution.blocking import Woken, run_fibers
 
 ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(TensorSpec((), "int32"),))
 
 
-class LastMoment(SimpleQueue[Any]):
+class LastMoment(Woken):
     """Does something before it says that the waiting is over, for the first time."""
 
     def __init__(self, act: Callable[[], object], *, is_cancelled: bool) -> None:
@@ -134,6 +134,6 @@ def test_a_deadline_names_the_resource_the_action_and_the_operation_that_waited(
         match=r"timeout of 5 ms .* while running the step; it waited to enqueue an element into "
         r"FIFOQueue 'q', which has 1 element \(capacity 1\)$",
     ) as caught:
-        run_fibers({"put": put()}, {"put": ()}, Deadline(0.005), SimpleQueue())
+        run_fibers({"put": put()}, {"put": ()}, Deadline(0.005), Woken())
     assert caught.value.op == "push"
     assert queue.query(lambda state: state.n_waiting) == (0, 0)
