@@ -3,6 +3,7 @@
 from jflow.plan.callbacks import CALLBACK as CALLBACK
 from jflow.plan.callbacks import CallbackAttributes as CallbackAttributes
 from jflow.plan.plan import MAX_EDGES as MAX_EDGES
+from jflow.plan.plan import MAX_TRIPS as MAX_TRIPS
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK
 from jflow.plan.plan import Call as Call
 from jflow.plan.plan import Carry as Carry

@@ -22,6 +22,9 @@ from jflow.plan.state import ResourceSpec, VariableSpec
 
 Slot = int
 
+MAX_TRIPS = (1 << 31) - 1
+"""The largest number of iterations of a loop."""
+
 MAX_EDGES = 1 << 32
 """The number of edges that a step can have; those of a loop count once for each iteration."""
 
@@ -264,13 +267,17 @@ class Loop:
     the iteration before that make the carries that it reads, have ended. `window` bounds how many
     iterations are under way on a device.
 
+    With a predicate an iteration is run only if its value in that iteration is true; the loop ends
+    before the first one in which it is not. Only stages that the predicate does not come before run
+    in that one.
+
     In iteration i an edge `e` of the body is the edge `e + stride * i` of the step, modulo 2**32
     rounded down to a multiple of `stride`.
 
     Attributes:
       number: identifies the loop in its step.
       body: the plan of one iteration, in dataflow order; it uses no variables and no resources.
-      trips: the number of iterations, at least 1.
+      trips: the number of iterations, or the largest with a predicate; at least 1.
       window: how many iterations may be under way on this device, at least 1.
       stride: the number of edges of the step.
       consts: (slot, feed) pairs: a slot of the plan, and the number of the fed value of the body
@@ -280,6 +287,8 @@ class Loop:
         int32[]; None if the body does not need it.
       is_reversed: whether that number counts down to 0.
       op: name of the operation in the user's graph, for messages.
+      predicate: the slot of the body that says whether an iteration is run, as bool[]; None if all
+        are.
     """
 
     number: int
@@ -292,6 +301,7 @@ class Loop:
     index: int | None = None
     is_reversed: bool = False
     op: str = ""
+    predicate: Slot | None = None
 
     @property
     def inputs(self) -> tuple[Slot, ...]:
@@ -311,7 +321,9 @@ class Loop:
         order = ", reversed" if self.is_reversed else ""
         index = [] if self.index is None else [f"feed {self.index} = iteration"]
         clauses = [f"feed {feed} = %{slot}" for slot, feed in self.consts]
-        title = f"loop {self.number} of {self.trips} iterations{order}, {self.window} at once"
+        most = "" if self.predicate is None else f", while its %{self.predicate}"
+        trips = "" if self.trips == MAX_TRIPS else f" of {self.trips} iterations"
+        title = f"loop {self.number}{trips}{order}{most}, {self.window} at once"
         parts = "; ".join((title, *index, *clauses, *map(str, self.carries)))
         body = self.body.text().replace("\n", "\n        ")
         return f"{parts}" + (f"   [op {self.op!r}]" if self.op else "") + f"\n        {body}"

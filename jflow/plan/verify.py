@@ -18,6 +18,7 @@ from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.plan.callbacks import CALLBACK
 from jflow.plan.plan import (
     MAX_EDGES,
+    MAX_TRIPS,
     NAN_CHECK,
     Call,
     EqualSizes,
@@ -170,9 +171,14 @@ class _PlanVerifier:
         feeds = sorted(one.index for one in plan.instructions if isinstance(one, Feed))
         if given != feeds:
             self._fail(f"its feeds are {feeds[:100]}, and the loop has values for {given[:100]}")
-        fetched = {carry.fetch for carry in loop.carries}
-        if fetched != self._fetched:
+        is_predicate = (x.slot == loop.predicate for x in plan.instructions if isinstance(x, Fetch))
+        n_fetched = len({carry.fetch for carry in loop.carries}) + any(is_predicate)
+        if not {carry.fetch for carry in loop.carries} <= self._fetched or n_fetched != len(
+            self._fetched
+        ):
             self._fail("the values that it fetches are not the carries of the loop")
+        if loop.predicate is not None and loop.predicate not in self._filled:
+            self._fail(f"nothing fills slot {loop.predicate}, the predicate of the loop")
 
     def _fail(self, what: str, instruction: Instruction | None = None) -> NoReturn:
         where = f"the plan for {self._plan.device}"
@@ -385,7 +391,7 @@ class _PlanVerifier:
         self._check_text(loop.op, "the name of an operation", loop)
         for number, least, end, what in (
             (loop.number, 0, 1 << 32, "number"),
-            (loop.trips, 1, 1 << 31, "number of iterations"),
+            (loop.trips, 1, MAX_TRIPS + 1, "number of iterations"),
             (loop.window, 1, MAX_WINDOW + 1, "window"),
             (loop.stride, 1, MAX_EDGES >> 13, "stride"),
         ):

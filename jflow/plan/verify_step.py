@@ -57,7 +57,7 @@ def _verify_loops(plans: Sequence[Plan]) -> None:
             devices = ", ".join(str(body.device) for body in bodies)
             raise InvalidArgumentError(
                 f"the plans for {devices} disagree about loop {number}: its stage, iterations, "
-                "stride, window or direction differ"
+                "stride, window, direction or whether it has a predicate differ"
             )
         stride = parts[0][1].stride
         for edge in _edges_of(bodies):
@@ -71,7 +71,8 @@ def _verify_loops(plans: Sequence[Plan]) -> None:
 
 def _shared(stage: int, loop: Loop) -> tuple[object, ...]:
     """Returns what all devices of a loop must have in common."""
-    return stage, loop.trips, loop.window, loop.stride, loop.is_reversed
+    has_predicate = loop.predicate is not None
+    return stage, loop.trips, loop.window, loop.stride, loop.is_reversed, has_predicate
 
 
 def _edges_of(plans: Iterable[Plan]) -> set[int]:

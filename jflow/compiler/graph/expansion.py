@@ -25,7 +25,7 @@ from jflow.compiler.graph import request
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import spans_devices
 from jflow.compiler.graph.importing import location_of
-from jflow.compiler.graph.loops import open_scan
+from jflow.compiler.graph.loops import opened
 from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
 from jflow.compiler.graph.recorded import Replay
 
@@ -108,10 +108,10 @@ class Expansion(Graph):
     # Operations that become several -----------------------------------------------------------
 
     def _open(self, op: Operation) -> None:
-        """Opens a loop."""
+        """Opens a loop or branch."""
         n_before = len(self._operations)
         inputs = [self.tensor(tensor) for tensor in op.inputs]
-        outputs = self._expanded(op, partial(open_scan, op), inputs, n_before)
+        outputs = self._expanded(op, partial(opened, op), inputs, n_before)
         self._stand_in(op, outputs, dict.fromkeys(tensor.op for tensor in outputs))
 
     def _replay(self, op: Operation) -> None:

@@ -6,8 +6,8 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable, call
   a Python function, or request another device than the call.
 * A variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in.
-* A loop or branch whose body requests a device runs there as a whole. Only a `scan` may request
-  several devices; a step opens it (`loops.py`).
+* A loop or branch whose body requests a device runs there as a whole. One that requests several
+  devices stays, and a step opens it (`loops.py`); inside of another loop or branch it is refused.
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
@@ -55,6 +55,12 @@ _RULES = {
     "custom_vmap_call": "call",
 }
 _CHECKPOINTS = ("checkpoint", "remat2")
+_OPENED = {
+    "scan": ("jaxpr",),
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+}
+"""Loops and branches that may request several devices, with the parameters that have bodies."""
 
 WRITE_REFUSED = (
     "JAX does not guarantee to run it exactly once per iteration; return the value (as the carry "
@@ -86,8 +92,8 @@ def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 
 def spans_devices(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation is a loop whose body requests several devices, which a step opens."""
-    return eqn.primitive.name == "scan" and len(request.requests_in_bodies(eqn)) > 1
+    """Whether a step opens an equation: a loop or branch that requests several devices."""
+    return eqn.primitive.name in _OPENED and len(request.requests_in_bodies(eqn)) > 1
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
@@ -278,17 +284,22 @@ class _Flattener:
         return self._append(_on_one_device(eqn), args)
 
     def _spanning(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-        """Returns a loop whose body requests several devices, each of its equations only one."""
+        """Returns a loop or branch on several devices, whose equations request one each."""
         if eqn.effects:
             raise NotImplementedError(
                 f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) requests several devices, and "
-                f"has the effects {sorted(map(str, eqn.effects))}, which only a loop on one device "
+                f"has the effects {sorted(map(str, eqn.effects))}, which only one on one device "
                 "may have; put one jflow.device block around it"
             )
-        inside = _Flattener(self._keep_rules, in_loop=True, outer=eqn)
-        opened: jex.JaxprEqn = eqn.replace(
-            params=eqn.params | {"jaxpr": _run(inside, eqn.params["jaxpr"])}
-        )
+
+        def flat(body: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+            return _run(_Flattener(self._keep_rules, in_loop=True, outer=eqn), body)
+
+        bodies = {
+            name: tuple(map(flat, body)) if isinstance(body, tuple) else flat(body)
+            for name, body in ((name, eqn.params[name]) for name in _OPENED[eqn.primitive.name])
+        }
+        opened: jex.JaxprEqn = eqn.replace(params=eqn.params | bodies)
         return opened
 
     def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:

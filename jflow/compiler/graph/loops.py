@@ -1,4 +1,4 @@
-"""Opening of loops whose bodies request several devices.
+"""Opening of loops and branches whose bodies request several devices.
 
 A graph keeps such a loop as one equation, so that derivatives, files and pictures have it as it was
 written. A step *opens* it, in a copy of the graph (`expansion.py`): each equation of the body is an
@@ -14,14 +14,14 @@ What a loop stacks for another one, such as what the forward pass keeps for the 
 on every device that has the elements: each of them has a buffer of its own, and the other loop
 takes the elements from there. Buffers that nothing uses are pruned.
 
-JAX's derivatives of a body have equations without a request, such as the sum of two gradients. They
-go where the data is: an equation without a request has that of its last input that has one, or of
-its first user; a carry has that of its next value.
+A `while` has a predicate, which is computed in each iteration before all else of it. The branches
+of a conditional are loops of one iteration at most, whose predicates say which branch is taken;
+their carries are the results, which each of them passes on or replaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,92 +37,200 @@ from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import LOOP_ENDS, carry_p, final_p, index_p
-from jflow.compiler.graph.request import Request
+from jflow.compiler.graph.spreading import spread_requests
+from jflow.plan import MAX_TRIPS
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits
 
 _INDEX = jax.core.ShapedArray((), np.dtype("int32"))
 
 
-def open_scan(op: Operation, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Adds the operations of a scan under the current scopes; returns its results.
+def opened(op: Operation, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Adds the operations of a loop or conditional under the current scopes.
 
     Args:
-      op: the scan.
+      op: the loop or conditional.
       graph: a copy of its graph.
       inputs: the tensors of the copy in place of the inputs of `op`.
+
+    Returns:
+      Its results.
     """
-    return _Opening(graph, op, inputs).outputs
+    tensors = iter(inputs)
+    given = [
+        graph.literal(x) if isinstance(x, jex.Literal) else next(tensors) for x in op.eqn.invars
+    ]
+    match op.eqn.primitive.name:
+        case "scan":
+            return _scanned(graph, op, given)
+        case "while":
+            return _repeated(graph, op, given)
+        case _:
+            return _branched(graph, op, given)
+
+
+def _scanned(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
+    params = op.eqn.params
+    n_consts, n_carries = internals.scan_sizes(params)
+    init = given[n_consts : n_consts + n_carries]
+    opening = _Opening(graph, op, int(params["length"]), bool(params["reverse"]))
+    if opening.loop.trips:
+        arrays = given[n_consts + n_carries :]
+        return opening.scan(params["jaxpr"], given[:n_consts], init, arrays)
+    stacked = params["jaxpr"].jaxpr.outvars[n_carries:]
+    return [*init, *(opening.zeros(var.aval, (0,), DeviceSpec()) for var in stacked)]
+
+
+def _repeated(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
+    params = op.eqn.params
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    init, consts = given[n_cond + n_body :], given[n_cond : n_cond + n_body]
+    opening = _Opening(graph, op, MAX_TRIPS)
+    test = params["cond_jaxpr"], given[:n_cond]
+    return opening.repeat(params["body_jaxpr"], consts, init, test)
+
+
+def _branched(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
+    index, *operands = given
+    openings = [_Opening(graph, op, 1) for _ in op.eqn.params["branches"]]
+    results = [openings[0].zeros(var.aval, (), DeviceSpec()) for var in op.eqn.outvars]
+    zeros = [tensor.op for tensor in results]
+    for number, (opening, branch) in enumerate(
+        zip(openings, op.eqn.params["branches"], strict=True)
+    ):
+
+        def is_taken(index: Any, number: int = number) -> Any:
+            return jnp.equal(index, number)
+
+        chosen = graph.apply(is_taken, (index,))
+        chosen.op.eqn = request.replaced(chosen.op.eqn, request.resolved(index.op.spec, ()))
+        results = opening.take(branch, operands, results, chosen)
+    for zero in zeros:
+        user = next(
+            (carry for one in openings for carry in one.loop.next if carry.inputs[0].op is zero),
+            None,
+        )
+        if user is not None:
+            zero.eqn = request.replaced(zero.eqn, request.resolved(user.spec, ()))
+    return results
 
 
 class _Opening:
-    """The operations of one scan.
+    """Adds the operations of one open loop.
+
+    Args:
+      graph: the copy of the graph.
+      op: the loop or conditional.
+      trips, is_reversed: as for `OpenLoop`.
 
     Attributes:
-      outputs: its results.
+      loop: the open loop.
     """
 
-    def __init__(self, graph: Graph, op: Operation, inputs: Sequence[Tensor]) -> None:
-        params = op.eqn.params
+    def __init__(self, graph: Graph, op: Operation, trips: int, is_reversed: bool = False) -> None:
         self._graph, self._op = graph, op
-        self._loop = OpenLoop[Operation, Tensor](
-            op.name,
-            op.origin,
-            int(params["length"]),
-            bool(params["reverse"]),
-            request.requested(op.eqn).window,
-        )
-        self._body: jex.ClosedJaxpr = hoist_state(params["jaxpr"])
-        tensors = iter(inputs)
-        given = [
-            graph.literal(x) if isinstance(x, jex.Literal) else next(tensors) for x in op.eqn.invars
-        ]
-        n_consts, n_carries = internals.scan_sizes(params)
-        consts, init = given[:n_consts], given[n_consts : n_consts + n_carries]
-        if not self._loop.trips:
-            stacked = self._body.jaxpr.outvars[n_carries:]
-            self.outputs = [*init, *(self._buffer(var.aval, DeviceSpec()) for var in stacked)]
-            return
+        window = request.requested(op.eqn).window
+        self.loop = OpenLoop[Operation, Tensor](op.name, op.origin, trips, is_reversed, window)
         self._first = len(graph.get_operations())
-        self._buffers: list[Operation] = []
-        with graph.scopes.replaced(loop=self._loop):
-            self._index = graph.add(index_p, [], [_INDEX], name="iteration").outputs[0]
-            with graph.scopes.replaced(control_inputs=()):
-                self.outputs = self._open(consts, init, given[n_consts + n_carries :])
+        self._control_inputs = graph.scopes.here.control_inputs
+        self._zeros: list[Operation] = []
 
-    def _open(
-        self, consts: Sequence[Tensor], init: Sequence[Tensor], arrays: Sequence[Tensor]
+    def scan(
+        self,
+        body: jex.ClosedJaxpr,
+        consts: Sequence[Tensor],
+        init: Sequence[Tensor],
+        arrays: Sequence[Tensor],
     ) -> list[Tensor]:
-        """Adds the operations; returns the values after the last iteration."""
-        body = self._body.jaxpr
-        olds, news = body.invars[len(consts) :][: len(init)], body.outvars[: len(init)]
-        # What no iteration changes is a constant.
-        is_constant = [new is old for new, old in zip(news, olds, strict=True)]
-        carries = [x if same else self._carry(x) for x, same in zip(init, is_constant, strict=True)]
-        elements = [self._apply(_element, array, self._index) for array in arrays]
-        args = [tensor.var for tensor in (*consts, *carries, *elements)]
-        with request.carried(self._op.eqn.ctx):
-            results = self._graph.inline(
-                self._body, args, origin.name_of, location_of=origin.location_of
-            )
-        finals = [
-            carry if same else self._final(carry, self._made_here(new))
-            for carry, new, same in zip(carries, results, is_constant, strict=False)
-        ]
-        ops = self._graph.get_operations()[self._first :]
-        users = _spread_requests(self._loop, ops)
-        added = [
-            each for element in elements for each in self._at_users(element, users[element.op])
-        ]
-        finals += [self._stacked(one, users.get(one.op, ())) for one in results[len(init) :]]
-        _move(self._graph, self._first, [*self._buffers, self._index.op, *added])
+        """Adds a scan; returns the last values of its carries, and the stacked arrays."""
+        with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
+            index = self._graph.add(index_p, [], [_INDEX], name="iteration").outputs[0]
+            carries, is_same = self._carries(body, len(consts), init)
+            elements = [self._apply(_element, array, index) for array in arrays]
+            results = self._inline(body, [*consts, *carries, *elements])
+            finals = self._finals(carries, is_same, results)
+            users = spread_requests(self.loop, self._added())
+            slices = [x for one in elements for x in self._at_users(one, users[one.op], index)]
+            stacks = [self._stacked(x, users, index) for x in results[len(init) :]]
+        _move(self._graph, self._first, [*self._zeros, index.op, *slices])
+        return [*finals, *stacks]
+
+    def repeat(
+        self,
+        body: jex.ClosedJaxpr,
+        consts: Sequence[Tensor],
+        init: Sequence[Tensor],
+        test: tuple[jex.ClosedJaxpr, Sequence[Tensor]],
+    ) -> list[Tensor]:
+        """Adds a loop with a predicate, given as a program and its constants."""
+        with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
+            carries, is_same = self._carries(body, len(consts), init)
+            (goes_on,) = self._inline(test[0], [*test[1], *carries])
+            # JAX's batched form ends when all examples have ended, and keeps those that have.
+            self.loop.predicate = self._apply(jnp.any, goes_on) if goes_on.ndim else goes_on
+            results = self._inline(body, [*consts, *carries])
+            if goes_on.ndim:
+                pairs = zip(results, carries, strict=True)
+                results = [self._apply(_where, goes_on, new, old) for new, old in pairs]
+            finals = self._finals(carries, is_same, results)
+            spread_requests(self.loop, self._added())
         return finals
 
+    def take(
+        self,
+        branch: jex.ClosedJaxpr,
+        operands: Sequence[Tensor],
+        others: Sequence[Tensor],
+        chosen: Tensor,
+    ) -> list[Tensor]:
+        """Adds a branch, which gives its own results or those of other branches."""
+        self._first = len(self._graph.get_operations())
+        self.loop.predicate = chosen
+        with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
+            carries = [self._carry(one) for one in others]
+            results = self._inline(branch, operands)
+            finals = self._finals(carries, [False] * len(carries), results)
+            spread_requests(self.loop, self._added())
+        return finals
+
+    def _added(self) -> list[Operation]:
+        return [op for op in self._graph.get_operations()[self._first :] if op.loop is self.loop]
+
+    def _inline(self, body: jex.ClosedJaxpr, args: Sequence[Tensor]) -> list[Tensor]:
+        inputs = [tensor.var for tensor in args]
+        with request.carried(self._op.eqn.ctx):
+            return self._graph.inline(
+                hoist_state(body), inputs, origin.name_of, location_of=origin.location_of
+            )
+
+    # Carries ----------------------------------------------------------------------------------
+
+    def _carries(
+        self, body: jex.ClosedJaxpr, n_consts: int, init: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[bool]]:
+        """Adds the carries; also returns for each whether no iteration changes it.
+
+        Such a carry is a constant.
+        """
+        olds = body.jaxpr.invars[n_consts:][: len(init)]
+        is_same = [new is old for new, old in zip(body.jaxpr.outvars, olds, strict=False)]
+        carries = [x if same else self._carry(x) for x, same in zip(init, is_same, strict=True)]
+        return carries, is_same
+
+    def _finals(
+        self, carries: Sequence[Tensor], is_same: Sequence[bool], results: Sequence[Tensor]
+    ) -> list[Tensor]:
+        return [
+            carry if same else self._final(carry, self._made_here(new))
+            for carry, new, same in zip(carries, results, is_same, strict=False)
+        ]
+
     def _carry(self, init: Tensor) -> Tensor:
-        return self._add(carry_p, init)
+        with self._graph.scopes.replaced(control_inputs=self._control_inputs):
+            return self._add(carry_p, init)
 
     def _final(self, carry: Tensor, new: Tensor) -> Tensor:
-        self._loop.next[carry.op] = new
+        self.loop.next[carry.op] = new
         return self._add(final_p, carry)
 
     def _add(self, primitive: jex.Primitive, tensor: Tensor) -> Tensor:
@@ -132,7 +240,7 @@ class _Opening:
 
     def _made_here(self, tensor: Tensor) -> Tensor:
         """Returns a tensor, or a copy of it that an equation of the body makes."""
-        is_made_here = tensor.op.loop is self._loop and tensor.op.eqn.primitive not in LOOP_ENDS
+        is_made_here = tensor.op.loop is self.loop and tensor.op.eqn.primitive not in LOOP_ENDS
         return tensor if is_made_here else self._apply(jnp.copy, tensor)
 
     def _apply(self, function: Callable[..., Any], *tensors: Tensor) -> Tensor:
@@ -142,7 +250,9 @@ class _Opening:
 
     # Scanned and stacked arrays ---------------------------------------------------------------
 
-    def _at_users(self, element: Tensor, users: Sequence[Operation]) -> list[Operation]:
+    def _at_users(
+        self, element: Tensor, users: Sequence[Operation], index: Tensor
+    ) -> list[Operation]:
         """Slices an array on each device that uses its elements; returns the operations."""
         by_spec: dict[DeviceSpec, list[Operation]] = {}
         for user in users:
@@ -152,7 +262,7 @@ class _Opening:
         slices = []
         for number, (spec, here) in enumerate(by_spec.items()):
             source = stacks.get(spec, array)
-            own = element if not number else self._apply(_element, source, self._index)
+            own = element if not number else self._apply(_element, source, index)
             _replace(own.op, array, source)
             own.op.eqn = request.replaced(own.op.eqn, request.resolved(spec, ()))
             for user in here:
@@ -160,49 +270,52 @@ class _Opening:
             slices.append(own.op)
         return slices or [element.op]
 
-    def _stacked(self, element: Tensor, users: Sequence[Operation]) -> Tensor:
+    def _stacked(
+        self, element: Tensor, users: Mapping[Operation, Sequence[Operation]], index: Tensor
+    ) -> Tensor:
         """Stacks a value of each iteration, on all devices that have it."""
-        is_computed = element.op.loop is self._loop and element.op is not self._index.op
-        own = element.op.spec if is_computed else DeviceSpec()
-        specs = dict.fromkeys([own, *(user.spec for user in users)] if is_computed else [own])
-        stacks = {spec: self._stack(element, spec) for spec in specs}
-        self._loop.stacks[stacks[own]] = stacks
-        return stacks[own]
+        is_computed = element.op.loop is self.loop and element is not index
+        specs = [element.op.spec if is_computed else DeviceSpec()]
+        specs += [user.spec for user in users.get(element.op, ())] if is_computed else []
+        stacks = {spec: self._stack(element, spec, index) for spec in dict.fromkeys(specs)}
+        self.loop.stacks[stacks[specs[0]]] = stacks
+        return stacks[specs[0]]
 
-    def _stack(self, element: Tensor, spec: DeviceSpec) -> Tensor:
+    def _stack(self, element: Tensor, spec: DeviceSpec, index: Tensor) -> Tensor:
         with self._graph.scopes.replaced(loop=None):
-            buffer = self._buffer(element.aval, spec)
-        self._buffers.append(buffer.op)
+            buffer = self.zeros(element.aval, (self.loop.trips,), spec)
         carry = self._carry(buffer)
-        final = self._final(carry, self._apply(_with_element, carry, element, self._index))
+        final = self._final(carry, self._apply(_with_element, carry, element, index))
         for op, names in (
             (carry.op, ()),
-            (self._loop.next[carry.op].op, (carry.op.name,)),
+            (self.loop.next[carry.op].op, (carry.op.name,)),
             (final.op, (carry.op.name,)),
         ):
             op.eqn = request.replaced(op.eqn, request.resolved(spec, names))
         return final
 
-    def _buffer(self, aval: Any, spec: DeviceSpec) -> Tensor:
-        """Adds an array of zeros for the values of all iterations."""
+    def zeros(self, aval: Any, shape: tuple[int, ...], spec: DeviceSpec) -> Tensor:
+        """Adds an array of zeros of some type, with more dimensions before the others."""
         if aval.dtype == jax.dtypes.float0:
             raise NotImplementedError(
-                f"the scan at {self._loop.line} requests several devices and stacks derivatives of "
-                "integers (float0), which is not supported; do not map over integers in it"
+                f"the {self._op.type} at {self.loop.line} requests several devices and has "
+                "derivatives of integers (float0) as results, which is not supported; do not "
+                "differentiate it by integers"
             )
 
-        def zeros() -> Any:
-            shape = (self._loop.trips, *aval.shape)
+        def filled() -> Any:
             form = physical_form(aval.dtype)
             if form is None:
-                return jnp.zeros(shape, aval.dtype)
-            physical = jax.eval_shape(form.unwrap, jax.ShapeDtypeStruct(shape, aval.dtype))
+                return jnp.zeros((*shape, *aval.shape), aval.dtype)
+            whole = jax.ShapeDtypeStruct((*shape, *aval.shape), aval.dtype)
+            physical = jax.eval_shape(form.unwrap, whole)
             return form.wrap(jnp.zeros(physical.shape, physical.dtype))
 
         with allow_64_bits(have_64_bits([aval])):
-            buffer = self._apply(zeros)
-        buffer.op.eqn = request.replaced(buffer.op.eqn, request.resolved(spec, ()))
-        return buffer
+            zeros = self._apply(filled)
+        zeros.op.eqn = request.replaced(zeros.op.eqn, request.resolved(spec, ()))
+        self._zeros.append(zeros.op)
+        return zeros
 
 
 def _move(graph: Graph, first: int, moved: Sequence[Operation]) -> None:
@@ -222,73 +335,14 @@ def _replace(op: Operation, old: Tensor, new: Tensor) -> None:
         op.eqn = op.eqn.replace(invars=invars)
 
 
+def _where(batch: Any, new: Any, old: Any) -> Any:
+    chosen = lax.broadcast_in_dim(batch, new.shape, tuple(range(batch.ndim)))
+    return lax.select(chosen, new, old)
+
+
 def _element(array: Any, index: Any) -> Any:
     return lax.dynamic_index_in_dim(array, index, keepdims=False)
 
 
 def _with_element(array: Any, element: Any, index: Any) -> Any:
     return lax.dynamic_update_index_in_dim(array, element, index, 0)
-
-
-def _spread_requests(
-    loop: OpenLoop[Operation, Tensor], ops: Sequence[Operation]
-) -> dict[Operation, list[Operation]]:
-    """Gives each operation of an open loop a request, and colocates carries with their values.
-
-    Returns:
-      The users of each operation in the loop.
-    """
-    # A carry, its next value and its last one are placed as one, by the request of the second.
-    leaders = {carry: new.op for carry, new in loop.next.items()}
-    leaders |= {op: leaders[op.inputs[0].op] for op in ops if op.eqn.primitive is final_p}
-    users: dict[Operation, list[Operation]] = {op: [] for op in ops}
-    for op in ops:
-        for source in dict.fromkeys(tensor.op for tensor in op.inputs):
-            if source in users:
-                users[source].append(op)
-    known = _known_requests(ops, users, leaders)
-    names: dict[Operation, list[str]] = {}
-    for op, leader in leaders.items():
-        if op.eqn.primitive is carry_p:
-            names.setdefault(leader, []).append(op.name)
-    for op in ops:
-        leader = leaders.get(op, op)
-        own = request.requested(op.eqn)
-        spec = known[leader].spec if leader in known else own.spec
-        together = (name for name in (*own.names, *names.get(leader, ())) if name != op.name)
-        if (changed := request.resolved(spec, dict.fromkeys(together))) != own:
-            op.eqn = request.replaced(op.eqn, changed)
-    return users
-
-
-def _known_requests(
-    ops: Sequence[Operation],
-    users: Mapping[Operation, Sequence[Operation]],
-    leaders: Mapping[Operation, Operation],
-) -> dict[Operation, Request]:
-    """Returns the requests of operations, or of those that they are placed with."""
-    known: dict[Operation, Request] = {}
-    for op in ops:
-        if not (own := request.requested(op.eqn)).is_empty:
-            known[leaders.get(op, op)] = own
-
-    def follow(op: Operation, others: Iterable[Operation]) -> None:
-        """Gives an operation the request of the first of some others that has one."""
-        leader = leaders.get(op, op)
-        if leader not in known:
-            by = (leaders.get(other, other) for other in others)
-            found = next((known[one] for one in by if one in known), None)
-            if found is not None:
-                known[leader] = found
-
-    n_known = -1
-    while len(known) > n_known:
-        n_known = len(known)
-        for op in ops:
-            made_by = (tensor.op for tensor in reversed(op.inputs))
-            # The number of the iteration is on all devices.
-            follow(op, (one for one in made_by if one.eqn.primitive is not index_p))
-        if len(known) == n_known:
-            for op in reversed(ops):
-                follow(op, users[op])
-    return known

@@ -18,9 +18,10 @@ class OpenLoop(Generic[OpT, TensorT]):
     Attributes:
       op: name of its operation in the user's graph.
       line: the user's line that made it.
-      trips: the number of iterations, at least 1.
+      trips: the number of iterations, or the largest with a predicate; at least 1.
       is_reversed: whether the number of the iteration counts down.
       window: how many iterations may be under way on a device; None for the default.
+      predicate: says whether an iteration is run; None if all are.
       next: for each carry, the tensor that is its value in the next iteration.
       stacks: for each stacked array, the same array on each of the requested devices that have
         its elements.
@@ -31,5 +32,6 @@ class OpenLoop(Generic[OpT, TensorT]):
     trips: int
     is_reversed: bool
     window: int | None = None
+    predicate: TensorT | None = None
     next: dict[OpT, TensorT] = field(default_factory=dict)
     stacks: dict[TensorT, dict[DeviceSpec, TensorT]] = field(default_factory=dict)

@@ -117,6 +117,7 @@ class LoopPart:
       carries: the carries; with the numbers of their fed and fetched values, and the tensor that
         is the last value, or None.
       index: the number of the fed value that is the number of the iteration; None if it has none.
+      predicate: the slot of the body that says whether an iteration is run; None if all are.
     """
 
     loop: OpenLoop[Operation, Tensor]
@@ -126,6 +127,7 @@ class LoopPart:
     consts: tuple[tuple[Tensor, int], ...]
     carries: tuple[tuple[Operation, int, int, Tensor | None], ...]
     index: int | None
+    predicate: Slot | None
 
 
 _NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
@@ -330,6 +332,7 @@ class PlanBuilder:
                 index=part.index,
                 is_reversed=loop.is_reversed,
                 op=loop.op,
+                predicate=part.predicate,
             ),
         )
 

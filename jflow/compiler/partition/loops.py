@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from jflow.base.cluster import Device
 from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph.bundle import Bundle
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import carry_p, final_p, index_p
 from jflow.compiler.partition.builder import LoopPart
-from jflow.plan import Feed, Plan
+from jflow.compiler.partition.stages import Value
+from jflow.plan import Feed, Fetch, Plan, Recv, Slot
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class LoopBody:
       next: the next value of each of them.
       finals: the last values that something needs, by carry.
       window: how many iterations may be under way.
+      predicate: says whether an iteration is run; None if all are.
     """
 
     loop: OpenLoop[Operation, Tensor]
@@ -43,18 +46,40 @@ class LoopBody:
     next: Mapping[Operation, Tensor]
     finals: Mapping[Operation, Tensor]
     window: int
+    predicate: Tensor | None
 
     @property
     def fetched(self) -> list[Tensor]:
-        """The next values of the carries, in their order."""
-        return list(self.next.values())
+        """The next values of the carries, in their order, and the predicate that it computes."""
+        own = self.own_predicate
+        return [*self.next.values(), *([] if own is None else [own])]
 
-    def part(self, number: int, plan: Plan) -> LoopPart:
+    @property
+    def own_predicate(self) -> Tensor | None:
+        """The predicate if it is computed in each iteration, else None."""
+        predicate = self.predicate
+        return predicate if predicate is not None and predicate.op.loop is self.loop else None
+
+    def _predicate_in(self, plan: Plan, edges: Sequence[Value | Bundle]) -> Slot | None:
+        """Returns the slot of the predicate in a plan of the body; None if it has none."""
+        for one in plan.instructions:
+            if isinstance(one, Feed):
+                found = one.index < len(self.fed) and self.fed[one.index] is self.predicate
+            elif isinstance(one, Recv):
+                found = edges[one.edge] is self.predicate
+            else:
+                found = isinstance(one, Fetch) and one.index == len(self.next)
+            if found and isinstance(one, Feed | Recv | Fetch):
+                return one.slot
+        return None
+
+    def part(self, number: int, plan: Plan, edges: Sequence[Value | Bundle]) -> LoopPart:
         """Returns the part of the loop that has a plan of this body.
 
         Args:
           number: of the loop.
           plan: one of the body's plans.
+          edges: the values of the edges of the step so far, by number.
         """
         here = {one.index for one in plan.instructions if isinstance(one, Feed)}
         outside = [(tensor, i) for i, tensor in enumerate(self.fed) if i in here]
@@ -70,6 +95,7 @@ class LoopBody:
                 if feed in here
             ),
             next((i for tensor, i in outside if tensor is self.index), None),
+            self._predicate_in(plan, edges) if self.predicate is not None else None,
         )
 
 
@@ -91,7 +117,9 @@ def body_of(
     inside = [op for op in ops if op.eqn.primitive not in (index_p, final_p)]
     carries = [op for op in inside if op.eqn.primitive is carry_p]
     own_needs = {op: () if op.eqn.primitive is carry_p else needs[op] for op in inside}
-    outside = (t for op in inside for t in own_needs[op] if t.op.loop is not loop)
+    outside = [t for op in inside for t in own_needs[op] if t.op.loop is not loop]
+    if loop.predicate is not None and loop.predicate.op.loop is not loop:
+        outside.append(loop.predicate)
     fed = [*dict.fromkeys(outside), *([] if index is None else [index])]
     finals = {op.inputs[0].op: op.outputs[0] for op in ops if op.eqn.primitive is final_p}
     n_devices = len({placement[op] for op in inside})
@@ -105,4 +133,5 @@ def body_of(
         {op: loop.next[op] for op in carries},
         finals,
         max(2 * n_devices, n_devices + 2) if loop.window is None else loop.window,
+        loop.predicate,
     )

@@ -37,8 +37,9 @@ def prune(
         needed.add(op)
         pending.extend(tensor.op for tensor in op.inputs if tensor not in fed)
         pending.extend(op.control_inputs)
-        if op.loop is not None and op in op.loop.next:
-            pending.append(op.loop.next[op].op)
+        if op.loop is not None:
+            also = op.loop.next.get(op), op.loop.predicate
+            pending.extend(tensor.op for tensor in also if tensor is not None)
     return [op for op in graph.get_operations() if op in needed]
 
 

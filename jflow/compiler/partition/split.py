@@ -181,7 +181,7 @@ class _Splitter:
         escaping.update(
             tensor
             for op in self.ops
-            for tensor in self.needs[op]
+            for tensor in self._taken(op)
             if tensor not in self.feeds and piece_of.get(tensor.op) != piece_of.get(op)
             if (tensor, self.placement[op]) not in bundles
         )
@@ -205,9 +205,12 @@ class _Splitter:
                         builders[device].add_bundling(stage, one)
         self._add_loops(builders)
         self._add_departures(builders, crossings, first_edge)
+        if self.body is not None:
+            self._add_credits(builders)
         is_ordered = self.stages.is_sequential
+        received = self._received(crossings)
         return tuple(
-            builder.plan(() if is_ordered else self._stage_dependencies(builder))
+            builder.plan(() if is_ordered else self._stage_dependencies(builder, received))
             for builder in builders.values()
         )
 
@@ -228,14 +231,14 @@ class _Splitter:
 
     def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:
         if self.body is not None:
-            self._add_credits(builders)
             return
         for number, (loop, ops) in enumerate(loops_of(self.ops).items()):
             body = body_of(loop, ops, self.needs, self.placement)
             splitter = _Splitter(body.ops, self.placement, body.fed, body.fetched, self.cut, body)
             for plan in splitter.plans():
                 stage = self.stages.number[ops[0]]
-                builders[plan.device].add_loop(stage, body.part(number, plan))
+                part = body.part(number, plan, self.cut.contents.edges)
+                builders[plan.device].add_loop(stage, part)
 
     def _add_credits(self, builders: Mapping[Device, PlanBuilder]) -> None:
         """Makes devices wait for those that use what they send, so that these are not flooded.
@@ -329,16 +332,27 @@ class _Splitter:
         called = {tensor for op in self.cut.contents.callbacks for tensor in op.inputs}
         return called - elsewhere - set(self.fetched)
 
-    def _stage_dependencies(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
+    def _received(self, crossings: Crossings) -> Mapping[tuple[Value, Device], int]:
+        """Returns the stage at which each value is received by a device."""
+        return {
+            (value, target): stage
+            for (whole, target), stage in crossings.items()
+            for value in (whole.tensors if isinstance(whole, Bundle) else (whole,))
+        }
+
+    def _stage_dependencies(
+        self, builder: PlanBuilder, received: Mapping[tuple[Value, Device], int]
+    ) -> tuple[tuple[int, ...], ...]:
         """Returns the `Plan.after` of a device."""
-        number, arrival = self.stages.number, self.stages.arrival
+        number = self.stages.number
         needed: list[set[int]] = [set() for _ in range(builder.n_stages)]
         for op in self.ops:
             if self.placement[op] == builder.device:
                 before = needed[number[op]]
-                for source in map(producer_of, self._outer_sources(op)):
-                    is_here = self.placement[source] == builder.device
-                    before.add(number[source] if is_here else arrival[source])
+                for source in self._outer_sources(op):
+                    producer = producer_of(source)
+                    is_here = self.placement[producer] == builder.device
+                    before.add(number[producer] if is_here else received[source, builder.device])
                 if any(tensor in self.feeds for tensor in self.needs[op]):
                     before.add(0)
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
@@ -353,20 +367,22 @@ class _Splitter:
             (one, self.placement[op])
             for op in self.ops
             if op not in piece_of or is_on_host(op.eqn)
-            for one in self.needs[op]
+            for one in self._taken(op)
         }
         apart.update(
             (value, target)
             for value, target in crossings
-            if isinstance(value, Tensor) and value.op not in piece_of
+            if isinstance(value, Tensor)
+            if value.op not in piece_of or (self.body is not None and value is self.body.predicate)
         )
         return bundles_of(crossings, number, piece_of, apart)
 
     def _crossings(self) -> Crossings:
         """Maps (value, target) to the stage that receives the value; the order gives edge numbers.
 
-        In sequential order that is the first stage that needs the value. In dataflow order it is a
-        separate stage, because the stages that need the value do not wait for each other.
+        In sequential order and in the body of a loop, that is the first stage that needs the value.
+        In dataflow order it is a separate stage, because the stages that need the value do not wait
+        for each other.
         """
         crossings: Crossings = {}
         for op in self.ops:
@@ -374,10 +390,24 @@ class _Splitter:
             for source in self._outer_sources(op):
                 producer = producer_of(source)
                 if self.placement[producer] != target:
-                    taking = self.stages.arrival.get(producer, stage)
+                    taking = stage
+                    if self.body is None:
+                        taking = self.stages.arrival.get(producer, stage)
                     first = crossings.setdefault((source, target), taking)
                     crossings[source, target] = min(first, taking)
+        predicate = None if self.body is None else self.body.own_predicate
+        if predicate is not None:
+            # All devices must know when the loop ends.
+            for device in {self.placement[op] for op in self.ops} - {self.placement[predicate.op]}:
+                crossings.setdefault((predicate, device), self.stages.arrival[predicate.op])
         return crossings
+
+    def _taken(self, op: Operation) -> Sequence[Tensor]:
+        """Returns what an operation needs, and the predicate of its loop if it is from outside."""
+        gate = None if op.loop is None else op.loop.predicate
+        if gate is None or gate.op.loop is op.loop:
+            return self.needs[op]
+        return (*self.needs[op], gate)
 
     def _outer_sources(self, op: Operation) -> Iterator[Value]:
         """Yields what an operation depends on, except inside of its own loop."""
@@ -391,7 +421,7 @@ class _Splitter:
     ) -> None:
         first_use: dict[tuple[Device, Tensor], int] = {}
         for op in self.ops:
-            for tensor in self.needs[op]:
+            for tensor in self._taken(op):
                 if tensor in self.feeds:
                     key = (self.placement[op], tensor)
                     stage = self.stages.number[op] if self.stages.is_sequential else 0

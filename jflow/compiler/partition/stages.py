@@ -36,6 +36,7 @@ from jflow.compiler.graph.control import control_sources
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     ACCESSES,
+    LOOP_ENDS,
     assign_p,
     carry_p,
     check_p,
@@ -122,6 +123,8 @@ class Stages:
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         for op, initializer in _initializers(ops).items():
             self.sources[op].append(initializer)
+        for op, predicate in predicates(ops, fed).items():
+            self.sources[op].append(predicate)
         stages = self._body_stages(ops, lengths) if in_body else self._stages(ops)
         self._defer(ops, stages, lengths)
         self._add_phases(ops, stages, lengths)
@@ -173,21 +176,26 @@ class Stages:
         Carries are before all others, so that they are sent as soon as they are there. What is
         quick and depends only on carries, on values from outside of the loop and on the number of
         the iteration, is computed where it is first used: it could be early, but a program of its
-        own in each iteration would cost more.
+        own in each iteration would cost more. What a predicate decides is behind it.
         """
         depths: dict[Operation, int] = {}
         sent: set[Operation] = set()
         movable: set[Operation] = set()
         first_use: dict[Operation, int] = {}
         for op in ops:
-            producers = list(map(producer_of, self.sources[op]))
+            gate = None if op.loop is None else op.loop.predicate
+            producers = [producer_of(one) for one in self.sources[op] if one is not gate]
             sent.update(one for one in producers if self._crosses(one, op))
             if op.eqn.primitive is carry_p:
                 depths[op] = -1
                 movable.add(op)
                 continue
             depths[op] = max((0, *(depths[x] + self._crosses(x, op) for x in producers)))
-            if movable.issuperset(producers) and lengths.is_quick([op]):
+            is_decided = any(one is gate for one in self.sources[op])
+            if is_decided and gate is not None:
+                depths[op] = max(depths[op], depths[gate.op] + 1)
+            may_wait = is_decided or gate is None or gate.op.loop is not op.loop
+            if may_wait and movable.issuperset(producers) and lengths.is_quick([op]):
                 movable.add(op)
         for op in reversed(ops):
             is_carry = op.eqn.primitive is carry_p
@@ -263,6 +271,29 @@ class Stages:
             or is_on_host(producer.eqn) != is_on_host(op.eqn)
             or producer.loop is not op.loop
         )
+
+
+def predicates(ops: Sequence[Operation], fed: Collection[Tensor]) -> Mapping[Operation, Tensor]:
+    """Returns the predicates of loops by the operations that wait for them.
+
+    These are all of a loop but its carries and ends, and what computes its predicate.
+    """
+    waiting: dict[Operation, Tensor] = {}
+    for loop, members in loops_of(ops).items():
+        predicate = loop.predicate
+        if predicate is None or predicate in fed:
+            continue
+        before = {predicate.op}
+        for op in reversed(members):
+            if op in before:
+                before.update(tensor.op for tensor in op.inputs)
+        is_inside = predicate.op.loop is loop
+        waiting |= {
+            op: predicate
+            for op in members
+            if not (is_inside and (op in before or op.eqn.primitive in LOOP_ENDS))
+        }
+    return waiting
 
 
 def loops_of(

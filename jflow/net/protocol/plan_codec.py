@@ -173,6 +173,7 @@ def _loop_to_proto(loop: Loop) -> pb_plan.Loop:
         index=loop.index,
         is_reversed=loop.is_reversed,
         op=loop.op,
+        predicate=loop.predicate,
     )
 
 
@@ -261,6 +262,7 @@ def _loop_from_proto(message: pb_plan.Loop) -> Loop:
         message.index if message.HasField("index") else None,
         message.is_reversed,
         message.op,
+        message.predicate if message.HasField("predicate") else None,
     )
 
 

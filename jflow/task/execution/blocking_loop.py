@@ -51,22 +51,20 @@ def _advance(part: LoopState, driver: Driver[Any], exchange: _Exchange) -> bool:
             value.block_until_ready()
         number, arrivals = part.begin()
         has_begun = True
-        for stage, received in arrivals:
-            edges = [loop.edge(one.edge, number) for one in received]
-            exchange.expect(edges, part, (stage, number))
-    instance = part.iterations.take()
-    if instance is None:
+        for instance, recv in arrivals:
+            exchange.expect(loop.edge(recv.edge, number), part, instance, recv)
+    ready = part.iterations.take()
+    if ready is None:
         return has_begun
-    state = part.states[instance[1]]
-    own_driver = _IterationDriver(driver, loop, instance[1], exchange)
-    linked = part.linked.stages[instance[0]]
+    state = part.states[ready[1]]
+    own_driver = _IterationDriver(driver, loop, ready[1], exchange)
     try:
-        for _ in interpret(zip(repeat(0), (*linked.arrivals, *linked.work)), (state,), own_driver):
+        for _ in interpret(zip(repeat(0), part.work(ready)), (state,), own_driver):
             raise InternalError("an instruction of the body of a loop has to wait")
     except OpError as error:
-        error.with_context(doing=part.described(instance[1]))
+        error.with_context(doing=part.described(ready[1]))
         raise
-    part.end(instance)
+    part.end(ready)
     return True
 
 
@@ -74,32 +72,23 @@ class _Exchange:
     """The values that the parts of a loop send each other, by the edges of the step."""
 
     def __init__(self) -> None:
-        self.values: dict[int, Any] = {}
-        self._expected: dict[int, tuple[LoopState, Instance]] = {}
-        self._n_missing: dict[tuple[LoopState, Instance], int] = {}
+        self._values: dict[int, Any] = {}
+        self._expected: dict[int, tuple[LoopState, Instance, Recv]] = {}
 
     def send(self, edge: int, value: Any) -> None:
-        """Stores a value for the part that receives it."""
-        self.values[edge] = value
+        """Gives a value to the part that expects it, now or later."""
         if edge in self._expected:
-            self._has_one_more(self._expected.pop(edge))
+            part, instance, recv = self._expected.pop(edge)
+            part.receive(instance, recv, value)
+        else:
+            self._values[edge] = value
 
-    def expect(self, edges: Sequence[int], part: LoopState, instance: Instance) -> None:
-        """Tells a part when all of some edges have values."""
-        receiver = part, instance
-        self._n_missing[receiver] = len(edges)
-        for edge in edges:
-            if edge in self.values:
-                self._has_one_more(receiver)
-            else:
-                self._expected[edge] = receiver
-
-    def _has_one_more(self, receiver: tuple[LoopState, Instance]) -> None:
-        self._n_missing[receiver] -= 1
-        if not self._n_missing[receiver]:
-            del self._n_missing[receiver]
-            part, instance = receiver
-            part.iterations.arrive(*instance)
+    def expect(self, edge: int, part: LoopState, instance: Instance, recv: Recv) -> None:
+        """Gives a part the value of an edge, now or later."""
+        if edge in self._values:
+            part.receive(instance, recv, self._values.pop(edge))
+        else:
+            self._expected[edge] = part, instance, recv
 
 
 class _IterationDriver:
@@ -115,13 +104,10 @@ class _IterationDriver:
     def __init__(self, driver: Driver[Any], loop: Loop, number: int, exchange: _Exchange) -> None:
         self._loop, self._number, self._exchange = loop, number, exchange
         self.compute, self.finish, self.call = driver.compute, driver.finish, driver.call
-        self.perform, self.call_client, self.loop = driver.perform, driver.call_client, driver.loop
+        self.perform, self.call_client = driver.perform, driver.call_client
+        self.loop, self.receive = driver.loop, driver.receive
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""
         value = None if send.slot is None else state[send.slot]
         self._exchange.send(self._loop.edge(send.edge, self._number), value)
-
-    def receive(self, state: StepState, recv: Recv, /) -> None:
-        """Stores the value that another plan has sent."""
-        state.receive(recv, self._exchange.values.pop(self._loop.edge(recv.edge, self._number)))

@@ -10,6 +10,9 @@ At most `window` iterations are under way. Iterations begin in order, and one be
 up to that `window` before it have ended, so a device holds the values of so many iterations at
 most. There is no deadlock for any window: the instances of an iteration need only each other and
 earlier iterations, and the oldest one that has not ended is always under way.
+
+A loop whose number of iterations is not known begins them all the same; `stop` drops those that are
+not run.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ class Iterations:
 
     Args:
       order: the order of the stages.
-      trips: the number of iterations.
+      trips: the number of iterations, or the largest.
       window: how many may be under way.
 
     Attributes:
@@ -131,6 +134,19 @@ class Iterations:
             del self._under_way[self.n_ended]
             self.n_ended += 1
         return True
+
+    def stop(self, number: int) -> None:
+        """Records that the loop ends before an iteration, which must not have ended."""
+        self._trips = number
+        for later in [one for one in self._under_way if one >= number]:
+            del self._under_way[later]
+        self._ready = [instance for instance in self._ready if instance[1] < number]
+        heapq.heapify(self._ready)
+        self.n_begun = min(self.n_begun, number)
+
+    def is_dropped(self, number: int) -> bool:
+        """Whether an iteration is not run, because the loop ends before."""
+        return number >= self._trips
 
     def _has_one_more(self, stage: int, number: int) -> None:
         missing = self._under_way[number].missing

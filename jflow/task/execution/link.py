@@ -33,7 +33,7 @@ from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
 from jflow.state.resources import VariableId
 from jflow.task.execution.callback import LinkedCallback, link_callback
 from jflow.task.execution.functions import HostFunction, host_function, host_kernel
-from jflow.task.execution.link_loop import link_loop
+from jflow.task.execution.link_loop import carry_slots, link_loop
 from jflow.task.execution.linked import (
     Latency,
     LinkedCall,
@@ -100,6 +100,7 @@ class _Linker:
     executable: Callable[[Program], CompiledProgram]
     constant: Callable[[str], Any]
     functions: Mapping[str, HostFunction]
+    kept: frozenset[Slot] = frozenset()
 
     def linked(self) -> LinkedPlan:
         plan, last_uses = self.plan, _last_uses(self.plan)
@@ -112,7 +113,8 @@ class _Linker:
                 case Run():
                     yield self._run(instruction, last_uses.get(id(instruction), ()))
                 case Loop():
-                    body = replace(self, plan=instruction.body).linked()
+                    kept = carry_slots(instruction) if instruction.predicate is not None else ()
+                    body = replace(self, plan=instruction.body, kept=frozenset(kept)).linked()
                     last = last_uses.get(id(instruction), ())
                     yield link_loop(instruction, plan, body, last)
                 case Call():
@@ -129,6 +131,7 @@ class _Linker:
             tuple(one for one in plan.instructions if isinstance(one, Fetch)),
             tuple(tuple(each for one in stage for each in linked(one)) for stage in plan.stages),
             tuple(slots),
+            self.kept,
         )
 
     @cached_property

@@ -36,7 +36,17 @@ def link_loop(loop: Loop, plan: Plan, body: LinkedPlan, last_uses: tuple[Slot, .
         for stage in loop.body.stages
     )
     order = BodyOrder(loop.body.after, before, tuple(bool(one.arrivals) for one in stages))
-    return LinkedLoop(loop, body, order, stages, _copied(flow, plan, last_uses), last_uses)
+    copied = _copied(flow, plan, last_uses)
+    made = None if loop.predicate is None else flow.maker.get(loop.predicate)
+    arrives = made is not None and loop.predicate in {x.slot for x in stages[made].arrivals}
+    is_fed = loop.predicate is not None and made is None
+    computed = None if arrives else made
+    return LinkedLoop(loop, body, order, stages, copied, last_uses, computed, is_fed)
+
+
+def carry_slots(loop: Loop) -> Iterable[Slot]:
+    """Returns the slots of the body that carries are in, which are results if the loop ends."""
+    return _Flow(loop).carry_in.keys()
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,8 @@ class LinkedLoop:
       copied: the carries whose first values are copied, because the first iteration would write
         into memory that is also used elsewhere.
       last_uses: the slots that nothing but sends reads after it.
+      computed_predicate: the stage that computes the predicate here, if any.
+      has_fed_predicate: whether it is known before an iteration begins.
     """
 
     instruction: Loop
@@ -202,6 +204,8 @@ class LinkedLoop:
     stages: tuple[LinkedStage, ...]
     copied: frozenset[int]
     last_uses: tuple[Slot, ...]
+    computed_predicate: int | None
+    has_fed_predicate: bool
 
     @cached_property
     def consts(self) -> tuple[tuple[Slot, Slot], ...]:
@@ -240,6 +244,7 @@ class LinkedPlan:
       feeds, fetches: the slots to fill before a step and to read after it.
       stages: its other instructions, except those that only copy a constant to a slot.
       slots: the initial contents of the slots, with these constants.
+      kept: slots whose values stay although nothing reads them any more.
     """
 
     plan: Plan
@@ -248,6 +253,7 @@ class LinkedPlan:
     fetches: tuple[Fetch, ...]
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
+    kept: frozenset[Slot] = frozenset()
 
     @property
     def fetched_bytes(self) -> int:
@@ -286,7 +292,7 @@ class LinkedPlan:
         that something else reads are missing: they are needed until the step ends.
         """
         sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
-        read = {slot for one in self.plan.instructions for slot in slots_read(one)}
+        read = {slot for one in self.plan.instructions for slot in slots_read(one)} | self.kept
         users = (one for one in chain(*self.stages) if isinstance(one, LinkedRun | LinkedLoop))
         ended = {slot for user in users for slot in user.last_uses}
         return {

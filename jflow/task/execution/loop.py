@@ -51,6 +51,7 @@ class LoopState:
             value = _put(outer[carry.init], device)
             self._carried[i, 0] = jnp.copy(value) if i in linked.copied else value
         self._computing: deque[Sequence[jax.Array]] = deque()
+        self._n_missing: dict[Instance, int] = {}
 
     def not_computed(self) -> Iterator[jax.Array]:
         """Yields what must be computed before the next iteration begins.
@@ -60,11 +61,11 @@ class LoopState:
         while len(self._computing) > self.linked.instruction.window:
             yield from filter(_is_pending, self._computing.popleft())
 
-    def begin(self) -> tuple[int, Iterator[tuple[int, Sequence[Recv]]]]:
-        """Begins the next iteration.
+    def begin(self) -> tuple[int, Iterator[tuple[Instance, Recv]]]:
+        """Begins the next iteration, unless the loop ends before it.
 
         Returns:
-          Its number, and the stages to which values arrive, with their receives.
+          Its number, and what arrives in it from other devices: the instances that receive it.
         """
         linked, number = self.linked, self.iterations.begin()
         edge_of = partial(linked.instruction.edge, iteration=number)
@@ -79,8 +80,30 @@ class LoopState:
             if (i, number) in self._carried:
                 state[slot] = self._carried.pop((i, number))
         self.states[number] = state
-        arrivals = ((i, one.arrivals) for i, one in enumerate(linked.stages) if one.arrivals)
-        return number, arrivals
+        if linked.has_fed_predicate:
+            self._decide(number)
+        return number, self._expected(number)
+
+    def _expected(self, number: int) -> Iterator[tuple[Instance, Recv]]:
+        for stage, linked in enumerate(self.linked.stages):
+            if linked.arrivals and number in self.states:
+                self._n_missing[stage, number] = len(linked.arrivals)
+                for recv in linked.arrivals:
+                    yield (stage, number), recv
+
+    def receive(self, instance: Instance, recv: Recv, value: Any) -> None:
+        """Stores a value that another device has sent an instance."""
+        number = instance[1]
+        if number not in self.states:
+            return  # the loop ended before it
+        self.states[number].receive(recv, value)
+        is_predicate = recv.slot is not None and recv.slot == self.linked.instruction.predicate
+        if is_predicate and not self._decide(number):
+            return
+        self._n_missing[instance] -= 1
+        if not self._n_missing[instance]:
+            del self._n_missing[instance]
+            self.iterations.arrive(*instance)
 
     def described(self, number: int) -> str:
         """Returns the iteration that is run after `number` others, for messages."""
@@ -93,17 +116,22 @@ class LoopState:
         return self.linked.stages[instance[0]].work
 
     def end(self, instance: Instance) -> bool:
-        """Records that an instance has ended; returns whether its iteration has."""
-        number = instance[1]
-        loop, state = self.linked.instruction, self.states[number]
-        for i, slot in self.linked.stages[instance[0]].made:
+        """Records that an instance has ended; returns whether its iteration has.
+
+        If it has computed the predicate, and the iteration is not run, the loop ends.
+        """
+        stage, number = instance
+        if number not in self.states:
+            return False  # the loop ended before it
+        state = self.states[number]
+        if stage == self.linked.computed_predicate and not self._decide(number):
+            return False
+        for i, slot in self.linked.stages[stage].made:
             following = self.states.get(number + 1)
             if following is not None:
                 following[self.linked.carried[i]] = state[slot]
-            elif number + 1 < loop.trips:
+            else:
                 self._carried[i, number + 1] = state[slot]
-            elif (final := loop.carries[i].final) is not None:
-                self._outer[final] = state[slot]
         if not self.iterations.end(*instance):
             return False
         slots = (slot for stage in self.linked.stages for slot in stage.results)
@@ -111,8 +139,25 @@ class LoopState:
         self.states.pop(number).close()
         return True
 
+    def _decide(self, number: int) -> bool:
+        """Returns whether an iteration is run, by the predicate; if it is not, ends the loop."""
+        predicate = self.linked.instruction.predicate
+        assert predicate is not None
+        if bool(np.asarray(self.states[number][predicate])):
+            return True
+        for i, slot in enumerate(self.linked.carried):
+            self._carried.setdefault((i, number), self.states[number][slot])
+        for later in [one for one in self.states if one >= number]:
+            self.states.pop(later).close()
+        self._n_missing = {key: n for key, n in self._n_missing.items() if key[1] < number}
+        self.iterations.stop(number)
+        return False
+
     def finish(self) -> Iterator[jax.Array]:
-        """Ends the loop; yields what must be computed before its inputs may change."""
+        """Fills the final slots; yields what must be computed before its inputs may change."""
+        for i, carry in enumerate(self.linked.instruction.carries):
+            if carry.final is not None:
+                self._outer[carry.final] = self._carried[i, self.iterations.n_ended]
         for results in self._computing:
             yield from filter(_is_pending, results)
         for slot in self.linked.last_uses:

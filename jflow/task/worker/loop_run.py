@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -67,7 +67,6 @@ class LoopRun:
         self._sends: dict[int, PlanSends] = {}
         self._leaving: list[PlanSends] = []
         self._arrivals: set[_Arrival] = set()
-        self._n_missing: dict[Instance, int] = {}
         self._running: tuple[Instance, Generator[Wanted | Awaitable[None], None, None]] | None
         self._running = None
         self._pending: Awaitable[None] | None = None
@@ -97,7 +96,7 @@ class LoopRun:
                 await self._idle()
         for value in state.finish():
             await self._context.devices.wait(value)
-        for sends in self._leaving:
+        for sends in (*self._sends.values(), *self._leaving):
             await sends.finish()
 
     def close(self) -> None:
@@ -169,11 +168,17 @@ class LoopRun:
     def _interpreter(self, instance: Instance) -> Generator[Wanted | Awaitable[None], None, None]:
         state = self._state.states[instance[1]]
         driver = _IterationDriver(self._driver, self._sends[instance[1]])
-        return self._interpret(zip(repeat(0), self._state.work(instance)), (state,), driver)
+        yield from self._interpret(zip(repeat(0), self._state.work(instance)), (state,), driver)
+        predicate = self._loop.predicate
+        is_computed_here = instance[0] == self._linked.computed_predicate
+        if is_computed_here and predicate is not None and not state.is_computed(predicate):
+            yield self._context.devices.wait(state[predicate])
 
     def _begin(self) -> None:
         """Begins the next iteration, and waits for what arrives in it."""
         number, arrivals = self._state.begin()
+        if number not in self._state.states:
+            return  # the loop has ended before it
         self._sends[number] = PlanSends(
             self._linked.body,
             self._step,
@@ -182,8 +187,8 @@ class LoopRun:
             self._waiters,
             partial(self._loop.edge, iteration=number),
         )
-        for stage, receives in arrivals:
-            self._expect((stage, number), receives)
+        for instance, recv in arrivals:
+            self._expect(instance, recv)
 
     def _end(self, instance: Instance) -> None:
         if self._state.end(instance):
@@ -197,20 +202,17 @@ class LoopRun:
 
     # Arrivals ---------------------------------------------------------------------------------
 
-    def _expect(self, instance: Instance, receives: Sequence[Recv]) -> None:
-        """Takes the values that have arrived for an instance, and waits for the others."""
-        context = self._context
-        self._n_missing[instance] = len(receives)
-        for recv in receives:
-            arrival = _Arrival(self, recv, instance)
-            edge = self._loop.edge(recv.edge, instance[1])
-            value = context.rendezvous.receive(self._step, edge, arrival)
-            if value is not None:
-                self._take(arrival, value.value)
-                continue
-            self._arrivals.add(arrival)
-            if recv.source.task != context.task:
-                context.senders.add_wait(recv.source.task, arrival)
+    def _expect(self, instance: Instance, recv: Recv) -> None:
+        """Takes a value of an instance if it has arrived; else waits for it."""
+        context, arrival = self._context, _Arrival(self, recv, instance)
+        edge = self._loop.edge(recv.edge, instance[1])
+        value = context.rendezvous.receive(self._step, edge, arrival)
+        if value is not None:
+            self._state.receive(instance, recv, value.value)
+            return
+        self._arrivals.add(arrival)
+        if recv.source.task != context.task:
+            context.senders.add_wait(recv.source.task, arrival)
 
     def remove(self, arrival: _Arrival) -> None:
         """Removes a wait that has ended."""
@@ -222,7 +224,7 @@ class LoopRun:
     def arrived(self, arrival: _Arrival, value: Any) -> None:
         """Takes a value that was waited for, and runs what it makes ready."""
         try:
-            self._take(arrival, value)
+            self._state.receive(arrival.instance, arrival.recv, value)
             if not self._is_idle or self._woken.done():
                 return
             self._is_idle = False
@@ -239,14 +241,6 @@ class LoopRun:
         self._error = self._error or error
         if not self._woken.done():
             self._woken.set_result(None)
-
-    def _take(self, arrival: _Arrival, value: Any) -> None:
-        instance = arrival.instance
-        self._state.states[instance[1]].receive(arrival.recv, value)
-        self._n_missing[instance] -= 1
-        if not self._n_missing[instance]:
-            del self._n_missing[instance]
-            self._state.iterations.arrive(*instance)
 
 
 class _Arrival:

@@ -87,8 +87,8 @@ class Transformation:
       apply: takes the body and the arguments.
       takes, gives: kinds.
       one_device: whether all of the body runs on one device.
-      is_loop: whether it runs the body again and again; a loop over several devices has no other
-        one inside.
+      is_loop: whether it is a loop or conditional; one over several devices has no other one
+        inside.
       closes_over: whether the body may use values from outside.
       reverse, forward: whether derivatives in that mode are taken of the body.
       only_forward, only_reverse: whether the whole has derivatives in one mode only.
@@ -193,9 +193,9 @@ TRANSFORMATIONS = {
     "loop": Transformation(
         lambda body, x: lax.fori_loop(0, 2, lambda i, y: body(y) + i, x), is_loop=True
     ),
-    "cond": Transformation(_cond, "iv", one_device=True),
-    "switch": Transformation(_switch, "iv", one_device=True),
-    "while": Transformation(_while, "iv", one_device=True, only_forward=True),
+    "cond": Transformation(_cond, "iv", is_loop=True),
+    "switch": Transformation(_switch, "iv", is_loop=True),
+    "while": Transformation(_while, "iv", is_loop=True, only_forward=True),
     "remat": Transformation(lambda body, x: jax.checkpoint(body)(x)),
     "grad of remat": Transformation(_remat_grad, reverse=True),
     "custom_vjp": Transformation(_custom_vjp, closes_over=False, only_reverse=True),

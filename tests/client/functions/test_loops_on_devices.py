@@ -176,3 +176,115 @@ def test_a_drawn_scan_gives_what_jax_gives(
         found = placed(*body.arguments)
         assert jax.tree.structure(found) == jax.tree.structure(wanted)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What decides whether a `while` goes on, or which branch is taken.
+
+    Attributes:
+      looks_at: "counter", a value that only counts, or "values", what the body computes.
+      device: where it is computed; None for no request.
+    """
+
+    looks_at: str
+    device: str | None
+
+
+def _while(
+    body: Body, predicate: Predicate, scope: Scope, consts: Any, carries: Any, n: Any
+) -> Any:
+    """Repeats the equations of a body, `n` times or until a sum of the carries is large."""
+
+    def goes_on(state: Any) -> Any:
+        number, carry = state
+        with scope(predicate.device):
+            if predicate.looks_at == "counter":
+                return number < n
+            return (number < n) & (jnp.sum(carry[0]) < 1.5)
+
+    def step(state: Any) -> Any:
+        number, carry = state
+        pool = [*consts, *carry, *([jnp.ones(SIZE)] * body.n_arrays)]
+        for one in body.equations:
+            with scope(one.device):
+                pool.append(EQUATIONS[one.what][1](*(pool[i] for i in one.arguments)))
+        return number + 1, [pool[i] for i in body.carried]
+
+    with nullcontext() if body.window is None else tf.loop(window=body.window):
+        return lax.while_loop(goes_on, step, (0, carries))
+
+
+@pytest.mark.parametrize("transformed", ["plain", "jvp", "vmap"])
+@given(st.data())
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
+def test_a_drawn_while_gives_what_jax_gives(
+    connection: tf.function.Connection, backend: Backend, transformed: str, data: st.DataObject
+) -> None:
+    devices = list(backend.devices)
+    body = data.draw(bodies(devices))
+    looks_at = st.sampled_from(["counter", "values"])
+    device = st.sampled_from([*devices, None])
+    predicate = data.draw(st.builds(Predicate, looks_at, device))
+    consts, carries, _ = body.arguments
+
+    def of(scope: Scope) -> Callable[..., Any]:
+        def repeated(consts: Any, carries: Any, n: Any) -> Any:
+            return _while(body, predicate, scope, consts, carries, n)
+
+        if transformed == "jvp":
+            tangents = jax.tree.map(jnp.ones_like, (consts, carries))
+            return lambda c, i, n: jax.jvp(lambda *x: repeated(*x, n)[1], (c, i), tangents)
+        if transformed == "vmap":
+            return lambda c, i, n: jax.vmap(repeated, (0, None, None))(
+                [jnp.stack([x, x * 0.5]) for x in c], i, n
+            )
+        return repeated
+
+    plain, placed = jax.jit(of(lambda _: nullcontext())), tf.function(of(tf.device))
+    for n in (body.length, 0, 3):
+        arguments = consts, carries, np.int32(n)
+        wanted, found = plain(*arguments), placed(*arguments)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)
+
+
+@pytest.mark.parametrize("transformed", ["plain", "grad", "vmap of grad"])
+@given(st.data())
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
+def test_a_drawn_conditional_gives_what_jax_gives(
+    connection: tf.function.Connection, backend: Backend, transformed: str, data: st.DataObject
+) -> None:
+    devices = list(backend.devices)
+    drawn = [data.draw(bodies(devices)) for _ in range(data.draw(st.integers(2, 3)))]
+    where = data.draw(st.sampled_from([*devices, None]))
+
+    def of(scope: Scope) -> Callable[..., Any]:
+        def branch(body: Body) -> Callable[..., Any]:
+            def computed(x: Any) -> Any:
+                n_given = body.n_consts + body.n_carries + body.n_arrays
+                pool = [x * (i + 1) for i in range(n_given)]
+                for one in body.equations:
+                    with scope(one.device):
+                        pool.append(EQUATIONS[one.what][1](*(pool[i] for i in one.arguments)))
+                return pool[-1], pool[body.carried[0]]
+
+            return computed
+
+        def chosen(x: Any, i: Any) -> Any:
+            with scope(where):
+                index = i * 1
+            return lax.switch(index, list(map(branch, drawn)), x)
+
+        def slopes(x: Any, i: Any) -> Any:
+            return jax.grad(lambda x: sum(map(jnp.sum, chosen(x, i))))(x)
+
+        if transformed == "vmap of grad":
+            return jax.vmap(slopes, (0, None))
+        return slopes if transformed == "grad" else chosen
+
+    x = np.float32([0.25, -0.5, 0.75])
+    x = np.stack([x, x * 2]) if transformed == "vmap of grad" else x
+    plain, placed = jax.jit(of(lambda _: nullcontext())), tf.function(of(tf.device))
+    for i in (-1, 0, 1, 2, 3):
+        wanted, found = plain(x, np.int32(i)), placed(x, np.int32(i))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)

@@ -83,6 +83,7 @@ def test_a_loop_whose_task_is_killed_fails_with_its_name_and_runs_again() -> Non
                 return there_and_back(devices, x, ENDLESS)
 
             assert float(loop(1.0, 3)) == 4.0
+
             def kill_it() -> None:
                 wait_until(lambda: float(begun.numpy()) == 1.0, "the loop to begin")
                 cluster.kill("worker", 1)
