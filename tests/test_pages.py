@@ -21,6 +21,7 @@ PAGES = {
     "export": 2,
     "failures": 2,
     "features": 2,
+    "loops": 2,
     "operating": 1,
     "phrase_books": 4,
     "programs": 2,

@@ -153,7 +153,7 @@ class LoopRun:
             if pending is None:
                 self._running = None
                 self._end(instance)
-                if now() > until:
+                if now() > until and not iterations.is_over:
                     self._pending = asyncio.sleep(0)
             elif isinstance(pending, tuple):
                 raise InternalError("an instruction of the body of a loop waits for a resource")
