@@ -447,6 +447,47 @@ SEEING = Group(
     ),
 )
 
+
+def _emulated(p: int, m: int, part_ms: int, most: float) -> tuple[Row, ...]:
+    """The rows of emulated devices, and the ratio to the ideal that is wanted."""
+    where = f"{p} devices, {m} microbatches, parts of {part_ms} ms"
+    return tuple(Row(f"{name}, {where}", f"ideal, {where}", most) for name in ("GPipe", "1F1B"))
+
+
+_PIPELINES = {"forward": 1 / 1.4, "grad(scan)": 1 / 1.4, "scan(grad)": 1 / 1.25}
+
+LOOPS = Group(
+    (
+        Case("loops"),
+        Case("emulated_loops", rounds=1),
+        Case("tensorflow_loops", "tensorflow"),
+    ),
+    (
+        *(
+            Row(f"{name}, two tasks", f"jax.jit {name}, one core", most)
+            for name, most in _PIPELINES.items()
+        ),
+        Row("forward, unrolled, two tasks", "jax.jit forward, unrolled, one core"),
+        Row("grad, unrolled, two tasks", "jax.jit grad, unrolled, one core"),
+        Alone("crossing of a loop, there and back", 0.3e-3),
+        Alone("crossing of a loop, one way", 0.3e-3),
+        Row(
+            "while of 1000 iterations over two tasks",
+            "TensorFlow while_loop of 1000 iterations over two tasks",
+            0.8,
+        ),
+        Alone("making a scan(grad) of 16 microbatches", 1.0),
+        Alone("making a scan(grad) of 128 microbatches", 1.0),
+        *(Alone(f"memory of a scan(grad) of {m} microbatches", 16e6, "B") for m in (16, 128)),
+        *(
+            row
+            for part_ms, most in ((10, 1.15), (5, 1.25))
+            for p, m in ((2, 8), (2, 32), (4, 8), (4, 16), (4, 32))
+            for row in _emulated(p, m, part_ms, most)
+        ),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -477,5 +518,6 @@ GROUPS = {
     "effects": EFFECTS,
     "bounds": BOUNDS,
     "seeing": SEEING,
+    "loops": LOOPS,
     "gpu": GPU,
 }

@@ -134,6 +134,7 @@ class _Opening:
         self._first = len(graph.get_operations())
         self._control_inputs = graph.scopes.here.control_inputs
         self._zeros: list[Operation] = []
+        self._slices: set[Operation] = set()
 
     def scan(
         self,
@@ -147,6 +148,7 @@ class _Opening:
             index = self._graph.add(index_p, [], [_INDEX], name="iteration").outputs[0]
             carries, is_same = self._carries(body, len(consts), init)
             elements = [self._apply(_element, array, index) for array in arrays]
+            self._slices.update(element.op for element in elements)
             results = self._inline(body, [*consts, *carries, *elements])
             finals = self._finals(carries, is_same, results)
             users = spread_requests(self.loop, self._added())
@@ -239,8 +241,12 @@ class _Opening:
         return op.outputs[0]
 
     def _made_here(self, tensor: Tensor) -> Tensor:
-        """Returns a tensor, or a copy of it that an equation of the body makes."""
-        is_made_here = tensor.op.loop is self.loop and tensor.op.eqn.primitive not in LOOP_ENDS
+        """Returns a tensor, or a copy of it, that an equation of the body makes.
+
+        What a carry is next is on one device, and a slice of a scanned array on all that use it.
+        """
+        is_here = tensor.op.loop is self.loop and tensor.op not in self._slices
+        is_made_here = is_here and tensor.op.eqn.primitive not in LOOP_ENDS
         return tensor if is_made_here else self._apply(jnp.copy, tensor)
 
     def _apply(self, function: Callable[..., Any], *tensors: Tensor) -> Tensor:

@@ -194,8 +194,8 @@ class Stages:
             is_decided = any(one is gate for one in self.sources[op])
             if is_decided and gate is not None:
                 depths[op] = max(depths[op], depths[gate.op] + 1)
-            may_wait = is_decided or gate is None or gate.op.loop is not op.loop
-            if may_wait and movable.issuperset(producers) and lengths.is_quick([op]):
+            is_free = is_decided or gate is None or gate.op.loop is not op.loop
+            if is_free and movable.issuperset(producers) and lengths.is_quick([op]):
                 movable.add(op)
         for op in reversed(ops):
             is_carry = op.eqn.primitive is carry_p

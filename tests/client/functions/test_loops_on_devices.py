@@ -178,6 +178,26 @@ def test_a_drawn_scan_gives_what_jax_gives(
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)
 
 
+def test_a_slice_that_is_a_carry_is_placed_with_it(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    first, second, *_ = backend.devices
+    equations = (
+        Equation("add", (0, 0), first),
+        Equation("sin", (4,), None),
+        Equation("constant", (2,), first),
+        Equation("sin", (8,), second),
+    )
+    body = Body(2, 2, 2, equations, (3, 4), (), 1, False, False, None)
+
+    def of(scope: Scope) -> Callable[..., Any]:
+        return _jvp(lambda *args: body.scan(scope, *args))
+
+    wanted = jax.jit(of(lambda _: nullcontext()))(*body.arguments)
+    found = tf.function(of(tf.device))(*body.arguments)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-5, 2e-5), found, wanted)
+
+
 @dataclass(frozen=True)
 class Predicate:
     """What decides whether a `while` goes on, or which branch is taken.
