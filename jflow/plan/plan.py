@@ -271,15 +271,16 @@ class Loop:
     before the first one in which it is not. Only stages that the predicate does not come before run
     in that one.
 
-    In iteration i an edge `e` of the body is the edge `e + stride * i` of the step, modulo 2**32
-    rounded down to a multiple of `stride`.
+    In iteration i an edge `e` of the body is the edge `e + stride * (i % cycle)` of the plan. The
+    edges of a body are less than its stride, so those of iterations under way differ.
 
     Attributes:
       number: identifies the loop in its step.
       body: the plan of one iteration, in dataflow order; it uses no variables and no resources.
       trips: the number of iterations, or the largest with a predicate; at least 1.
       window: how many iterations may be under way on this device, at least 1.
-      stride: the number of edges of the step.
+      stride: more than the edges of the body, with those of inner loops in their iterations.
+      cycle: after how many iterations edges have the same numbers again; more than `window`.
       consts: (slot, feed) pairs: a slot of the plan, and the number of the fed value of the body
         that its value is in every iteration.
       carries: values that go from iteration to iteration.
@@ -296,6 +297,7 @@ class Loop:
     trips: int
     window: int
     stride: int
+    cycle: int
     consts: tuple[tuple[Slot, int], ...] = ()
     carries: tuple[Carry, ...] = ()
     index: int | None = None
@@ -314,8 +316,8 @@ class Loop:
         return tuple(one.final for one in self.carries if one.final is not None)
 
     def edge(self, edge: int, iteration: int) -> int:
-        """Returns the edge of the step that an edge of the body is in an iteration."""
-        return edge + self.stride * (iteration % (MAX_EDGES // self.stride))
+        """Returns the edge of the plan that an edge of the body is in an iteration."""
+        return edge + self.stride * (iteration % self.cycle)
 
     def __str__(self) -> str:
         order = ", reversed" if self.is_reversed else ""
@@ -442,8 +444,12 @@ class Plan:
 
 
 def stride_of(plans: Iterable[Plan]) -> int:
-    """Returns the stride of the loops of a step; 0 if it has none."""
-    return max((loop.stride for plan in plans for loop in plan.loops), default=0)
+    """Returns the number of edges of a step, as the bodies of its loops have them; 0 without loops.
+
+    It is the least stride of its loops.
+    """
+    every = (one for plan in plans for one in plan.all_instructions)
+    return min((one.stride for one in every if isinstance(one, Loop)), default=0)
 
 
 def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:

@@ -67,6 +67,9 @@ many of them the verifier looks at to find out whether one stage comes after ano
 MAX_WINDOW = 1 << 12
 """Maximum number of iterations of a loop that may be under way on a device."""
 
+MAX_LOOP_DEPTH = 8
+"""Maximum number of loops inside of each other."""
+
 MAX_WINDOW_SLOTS = 1 << 20
 """Maximum number of slots of the iterations that may be under way."""
 
@@ -111,9 +114,11 @@ class _PlanVerifier:
     Args:
       plan: the plan.
       loop: the loop that it is the body of; None if it is the plan of a device.
+      depth: in how many loops it is.
     """
 
-    def __init__(self, plan: Plan, loop: Loop | None = None) -> None:
+    def __init__(self, plan: Plan, loop: Loop | None = None, depth: int = 0) -> None:
+        self._depth = depth
         self._plan = plan
         self._loop = loop
         self._filled: dict[Any, int] = {}
@@ -386,14 +391,15 @@ class _PlanVerifier:
         return self._once
 
     def _check_loop(self, loop: Loop) -> None:
-        if self._loop is not None:
-            self._fail("the body of a loop has a loop over devices", loop)
+        if self._depth == MAX_LOOP_DEPTH:
+            self._fail(f"loops are more than {MAX_LOOP_DEPTH} deep inside of each other", loop)
         self._check_text(loop.op, "the name of an operation", loop)
         for number, least, end, what in (
             (loop.number, 0, 1 << 32, "number"),
             (loop.trips, 1, MAX_TRIPS + 1, "number of iterations"),
             (loop.window, 1, MAX_WINDOW + 1, "window"),
-            (loop.stride, 1, MAX_EDGES >> 13, "stride"),
+            (loop.stride, 1, MAX_EDGES, "stride"),
+            (loop.cycle, loop.window, MAX_EDGES // max(loop.stride, 1) + 1, "cycle"),
         ):
             if not (_is_index(number, end) and number >= least):
                 self._fail(f"the {what} of a loop is {number}; expected {least} to {end - 1}")
@@ -408,7 +414,7 @@ class _PlanVerifier:
             self._fill(slot, self._stage, loop)
         if loop.body.device != self._plan.device:
             self._fail(f"the body of a loop is for {loop.body.device}")
-        _PlanVerifier(loop.body, loop).verify()
+        _PlanVerifier(loop.body, loop, self._depth + 1).verify()
 
     def _check_call(self, call: Call) -> None:
         self._check_names((call.function,), "the name of a function", call)

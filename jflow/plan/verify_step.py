@@ -36,13 +36,15 @@ def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
             raise InvalidArgumentError(f"a step has two plans for {plan.device}")
         devices.add(plan.device)
     _verify_edges(plans)
-    _verify_loops(plans)
+    _verify_loops(plans, set())
 
 
-def _verify_loops(plans: Sequence[Plan]) -> None:
+def _verify_loops(plans: Sequence[Plan], numbers: set[int]) -> None:
     """Checks that devices agree about their loops, and the edges of these.
 
-    The edges of a step and of its loops are different numbers, all less than the stride.
+    Args:
+      plans: those of a step, or the bodies of a loop.
+      numbers: the numbers of the loops that were checked before.
     """
     loops: dict[int, list[tuple[int, Loop]]] = {}
     for plan in plans:
@@ -50,29 +52,44 @@ def _verify_loops(plans: Sequence[Plan]) -> None:
             for one in stage:
                 if isinstance(one, Loop):
                     loops.setdefault(one.number, []).append((number, one))
+    # The edges of a step and of its loops are different numbers.
     owners: dict[int, int] = dict.fromkeys(_edges_of(plans), -1) if loops else {}
     for number, parts in loops.items():
         bodies = [loop.body for _, loop in parts]
-        if len({_shared(stage, loop) for stage, loop in parts}) > 1:
+        if number in numbers or len({_shared(stage, loop) for stage, loop in parts}) > 1:
             devices = ", ".join(str(body.device) for body in bodies)
             raise InvalidArgumentError(
-                f"the plans for {devices} disagree about loop {number}: its stage, iterations, "
-                "stride, window, direction or whether it has a predicate differ"
+                f"the plans for {devices} disagree about loop {number}: where it is, its stage, "
+                "iterations, window, direction or edges differ"
             )
+        numbers.add(number)
         stride = parts[0][1].stride
-        for edge in _edges_of(bodies):
+        for edge in _all_edges_of(bodies):
             if owners.setdefault(edge, number) != number or edge >= stride:
                 raise InvalidArgumentError(
                     f"edge {edge} of loop {number} is also one of another loop or of the step, or "
                     f"not less than the stride {stride}"
                 )
         _verify_edges(bodies)
+        _verify_loops(bodies, numbers)
 
 
 def _shared(stage: int, loop: Loop) -> tuple[object, ...]:
     """Returns what all devices of a loop must have in common."""
     has_predicate = loop.predicate is not None
-    return stage, loop.trips, loop.window, loop.stride, loop.is_reversed, has_predicate
+    numbers = loop.trips, loop.window, loop.stride, loop.cycle
+    return stage, numbers, loop.is_reversed, has_predicate
+
+
+def _all_edges_of(bodies: Iterable[Plan]) -> set[int]:
+    """Returns the edges of bodies; those of inner loops by their numbers in the plan."""
+    edges = set()
+    for body in bodies:
+        edges |= _edges_of([body])
+        for loop in body.loops:
+            inner = _all_edges_of([loop.body])
+            edges |= {loop.edge(edge, i) for edge in inner for i in (0, loop.cycle - 1)}
+    return edges
 
 
 def _edges_of(plans: Iterable[Plan]) -> set[int]:

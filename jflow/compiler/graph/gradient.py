@@ -389,8 +389,9 @@ def _insert_sharing(
     """Adds the equations of a derivative, but reuses equal operations of the forward pass."""
     op_by_identity = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
-    def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
-        return op_by_identity.get(_identity(eqn, args))
+    def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Sequence[Tensor] | None:
+        op = op_by_identity.get(_identity(eqn, args))
+        return None if op is None else op.outputs
 
     order, names = EffectOrder[Operation](), _Names()
     slopes = graph.inline(jaxpr, [t.var for t in inputs], names, existing=existing, order=order)

@@ -246,7 +246,7 @@ def _counts(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
     return [(name, f"{count:,}") for name, count in pairs[:MAX_ROWS]]
 
 
-def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
+def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Sequence[Tensor] | None:
     return None
 
 
@@ -362,7 +362,9 @@ class Graph(Carded, Members[Operation, Tensor]):
         jaxpr: jex.ClosedJaxpr,
         args: Sequence[jaxprs.Atom],
         name_of: Callable[[jex.JaxprEqn], str],
-        existing: Callable[[jex.JaxprEqn, list[jaxprs.Atom]], Operation | None] = _no_existing,
+        existing: Callable[
+            [jex.JaxprEqn, list[jaxprs.Atom]], Sequence[Tensor] | None
+        ] = _no_existing,
         location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: None,
         order: EffectOrder[Operation] | None = None,
         here: Any = None,
@@ -375,7 +377,7 @@ class Graph(Carded, Members[Operation, Tensor]):
           jaxpr: the equations.
           args: a variable of this graph for each input.
           name_of: returns the name of an equation's operation.
-          existing: returns an operation to use instead of an equation, or None.
+          existing: returns tensors to use instead of the results of an equation, or None.
           location_of: returns the line of the user's program that an equation comes from, or None.
           order: records the operations on variables.
           here: this thread's context without a request, if known; its equations do not enter it.
@@ -383,8 +385,8 @@ class Graph(Carded, Members[Operation, Tensor]):
         order = order or EffectOrder()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
-            if (operation := existing(eqn, inputs)) is not None:
-                return [tensor.var for tensor in operation.outputs]
+            if (results := existing(eqn, inputs)) is not None:
+                return [tensor.var for tensor in results]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
             with request.carried(eqn.ctx, here):
                 # An equation made here gets the device scope of this thread.
@@ -396,6 +398,10 @@ class Graph(Carded, Members[Operation, Tensor]):
         consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self.literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
+
+    def tensor_of(self, var: jex.Var) -> Tensor:
+        """Returns the tensor of a variable of the graph's equations."""
+        return self._tensors[var]
 
     def literal(self, atom: jex.Literal) -> Tensor:
         """Adds a literal of an equation as a constant."""

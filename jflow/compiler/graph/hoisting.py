@@ -7,7 +7,7 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
   a Python function, or request another device than the call.
 * A variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in.
 * A loop or branch whose body requests a device runs there as a whole. One that requests several
-  devices stays, and a step opens it (`loops.py`); inside of another loop or branch it is refused.
+  devices stays, and a step opens it (`loops.py`).
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
@@ -279,7 +279,7 @@ class _Flattener:
                 for branch in eqn.params["branches"]
             ]
             return branches.cut(eqn, args, flat, self.consts, self._piece)
-        if spans_devices(eqn) and not self._in_loop:
+        if spans_devices(eqn):
             return self._append(self._spanning(eqn), args)
         return self._append(_on_one_device(eqn), args)
 

@@ -22,7 +22,8 @@ their carries are the results, which each of them passes on or replaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
@@ -34,15 +35,29 @@ from jflow.base.cluster import DeviceSpec
 from jflow.base.values import physical_form
 from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
-from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.hoisting import hoist_state, spans_devices
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import LOOP_ENDS, carry_p, final_p, index_p
 from jflow.compiler.graph.spreading import spread_requests
 from jflow.plan import MAX_TRIPS
-from jflow.plan.xla import internals
+from jflow.plan.xla import internals, jaxprs
 from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits
 
 _INDEX = jax.core.ShapedArray((), np.dtype("int32"))
+
+
+class Opened(NamedTuple):
+    """What is opened: an operation, or an equation in the body of another one.
+
+    Attributes:
+      eqn: the equation.
+      name: the name of the operation.
+      line: the user's line that made it.
+    """
+
+    eqn: jex.JaxprEqn
+    name: str
+    line: str
 
 
 def opened(op: Operation, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -56,24 +71,27 @@ def opened(op: Operation, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor
     Returns:
       Its results.
     """
+    return _opened(graph, Opened(op.eqn, op.name, op.origin), inputs)
+
+
+def _opened(graph: Graph, source: Opened, inputs: Sequence[Tensor]) -> list[Tensor]:
     tensors = iter(inputs)
-    given = [
-        graph.literal(x) if isinstance(x, jex.Literal) else next(tensors) for x in op.eqn.invars
-    ]
-    match op.eqn.primitive.name:
+    atoms = source.eqn.invars
+    given = [graph.literal(x) if isinstance(x, jex.Literal) else next(tensors) for x in atoms]
+    match source.eqn.primitive.name:
         case "scan":
-            return _scanned(graph, op, given)
+            return _scanned(graph, source, given)
         case "while":
-            return _repeated(graph, op, given)
+            return _repeated(graph, source, given)
         case _:
-            return _branched(graph, op, given)
+            return _branched(graph, source, given)
 
 
-def _scanned(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
-    params = op.eqn.params
+def _scanned(graph: Graph, source: Opened, given: Sequence[Tensor]) -> list[Tensor]:
+    params = source.eqn.params
     n_consts, n_carries = internals.scan_sizes(params)
     init = given[n_consts : n_consts + n_carries]
-    opening = _Opening(graph, op, int(params["length"]), bool(params["reverse"]))
+    opening = _Opening(graph, source, int(params["length"]), bool(params["reverse"]))
     if opening.loop.trips:
         arrays = given[n_consts + n_carries :]
         return opening.scan(params["jaxpr"], given[:n_consts], init, arrays)
@@ -81,37 +99,29 @@ def _scanned(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tenso
     return [*init, *(opening.zeros(var.aval, (0,), DeviceSpec()) for var in stacked)]
 
 
-def _repeated(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
-    params = op.eqn.params
+def _repeated(graph: Graph, source: Opened, given: Sequence[Tensor]) -> list[Tensor]:
+    params = source.eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     init, consts = given[n_cond + n_body :], given[n_cond : n_cond + n_body]
-    opening = _Opening(graph, op, MAX_TRIPS)
+    opening = _Opening(graph, source, MAX_TRIPS)
     test = params["cond_jaxpr"], given[:n_cond]
     return opening.repeat(params["body_jaxpr"], consts, init, test)
 
 
-def _branched(graph: Graph, op: Operation, given: Sequence[Tensor]) -> list[Tensor]:
+def _branched(graph: Graph, source: Opened, given: Sequence[Tensor]) -> list[Tensor]:
     index, *operands = given
-    openings = [_Opening(graph, op, 1) for _ in op.eqn.params["branches"]]
-    results = [openings[0].zeros(var.aval, (), DeviceSpec()) for var in op.eqn.outvars]
+    branches = source.eqn.params["branches"]
+    openings = [_Opening(graph, source, 1) for _ in branches]
+    results = [openings[0].zeros(var.aval, (), DeviceSpec()) for var in source.eqn.outvars]
     zeros = [tensor.op for tensor in results]
-    for number, (opening, branch) in enumerate(
-        zip(openings, op.eqn.params["branches"], strict=True)
-    ):
-
-        def is_taken(index: Any, number: int = number) -> Any:
-            return jnp.equal(index, number)
-
-        chosen = graph.apply(is_taken, (index,))
+    for number, (opening, branch) in enumerate(zip(openings, branches, strict=True)):
+        chosen = graph.apply(partial(jnp.equal, number), (index,), name="is_taken")
         chosen.op.eqn = request.replaced(chosen.op.eqn, request.resolved(index.op.spec, ()))
         results = opening.take(branch, operands, results, chosen)
-    for zero in zeros:
-        user = next(
-            (carry for one in openings for carry in one.loop.next if carry.inputs[0].op is zero),
-            None,
-        )
-        if user is not None:
-            zero.eqn = request.replaced(zero.eqn, request.resolved(user.spec, ()))
+    # The zeros go where the first branch replaces them.
+    for carry in openings[0].loop.next if openings else ():
+        if (first := carry.inputs[0].op) in zeros:
+            first.eqn = request.replaced(first.eqn, request.resolved(carry.spec, ()))
     return results
 
 
@@ -120,19 +130,26 @@ class _Opening:
 
     Args:
       graph: the copy of the graph.
-      op: the loop or conditional.
+      source: the loop or conditional.
       trips, is_reversed: as for `OpenLoop`.
 
     Attributes:
       loop: the open loop.
     """
 
-    def __init__(self, graph: Graph, op: Operation, trips: int, is_reversed: bool = False) -> None:
-        self._graph, self._op = graph, op
-        window = request.requested(op.eqn).window
-        self.loop = OpenLoop[Operation, Tensor](op.name, op.origin, trips, is_reversed, window)
+    def __init__(self, graph: Graph, source: Opened, trips: int, is_reversed: bool = False) -> None:
+        self._graph, self._source = graph, source
+        scope = graph.scopes.here
+        self.loop = OpenLoop[Operation, Tensor](
+            source.name,
+            source.line,
+            trips,
+            is_reversed,
+            scope.loop,
+            request.requested(source.eqn).window,
+        )
         self._first = len(graph.get_operations())
-        self._control_inputs = graph.scopes.here.control_inputs
+        self._control_inputs = scope.control_inputs
         self._zeros: list[Operation] = []
         self._slices: set[Operation] = set()
 
@@ -151,7 +168,7 @@ class _Opening:
             self._slices.update(element.op for element in elements)
             results = self._inline(body, [*consts, *carries, *elements])
             finals = self._finals(carries, is_same, results)
-            users = spread_requests(self.loop, self._added())
+            users = spread_requests(self._added())
             slices = [x for one in elements for x in self._at_users(one, users[one.op], index)]
             stacks = [self._stacked(x, users, index) for x in results[len(init) :]]
         _move(self._graph, self._first, [*self._zeros, index.op, *slices])
@@ -175,7 +192,7 @@ class _Opening:
                 pairs = zip(results, carries, strict=True)
                 results = [self._apply(_where, goes_on, new, old) for new, old in pairs]
             finals = self._finals(carries, is_same, results)
-            spread_requests(self.loop, self._added())
+            spread_requests(self._added())
         return finals
 
     def take(
@@ -192,18 +209,35 @@ class _Opening:
             carries = [self._carry(one) for one in others]
             results = self._inline(branch, operands)
             finals = self._finals(carries, [False] * len(carries), results)
-            spread_requests(self.loop, self._added())
+            spread_requests(self._added())
         return finals
 
     def _added(self) -> list[Operation]:
-        return [op for op in self._graph.get_operations()[self._first :] if op.loop is self.loop]
+        ops = self._graph.get_operations()[self._first :]
+        return [op for op in ops if op.loop is not None and op.loop.is_in(self.loop)]
 
     def _inline(self, body: jex.ClosedJaxpr, args: Sequence[Tensor]) -> list[Tensor]:
         inputs = [tensor.var for tensor in args]
-        with request.carried(self._op.eqn.ctx):
+        with request.carried(self._source.eqn.ctx):
             return self._graph.inline(
-                hoist_state(body), inputs, origin.name_of, location_of=origin.location_of
+                hoist_state(body),
+                inputs,
+                origin.name_of,
+                existing=self._opened_inside,
+                location_of=origin.location_of,
             )
+
+    def _opened_inside(self, eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Sequence[Tensor] | None:
+        """Opens an equation of the body that requests several devices, if it does."""
+        if not spans_devices(eqn):
+            return None
+        graph, kind = self._graph, eqn.primitive.name
+        name = graph.unique_name(kind)
+        line = origin.line_of(eqn) or self._source.line
+        tensors = [graph.tensor_of(x) for x in args if not isinstance(x, jex.Literal)]
+        inner = Opened(eqn.replace(invars=args), name, line)
+        with graph.scopes.replaced(names=f"{name}/"), request.carried(eqn.ctx):
+            return _opened(graph, inner, tensors)
 
     # Carries ----------------------------------------------------------------------------------
 
@@ -288,7 +322,7 @@ class _Opening:
         return stacks[specs[0]]
 
     def _stack(self, element: Tensor, spec: DeviceSpec, index: Tensor) -> Tensor:
-        with self._graph.scopes.replaced(loop=None):
+        with self._graph.scopes.replaced(loop=self.loop.parent):
             buffer = self.zeros(element.aval, (self.loop.trips,), spec)
         carry = self._carry(buffer)
         final = self._final(carry, self._apply(_with_element, carry, element, index))
@@ -304,9 +338,9 @@ class _Opening:
         """Adds an array of zeros of some type, with more dimensions before the others."""
         if aval.dtype == jax.dtypes.float0:
             raise NotImplementedError(
-                f"the {self._op.type} at {self.loop.line} requests several devices and has "
-                "derivatives of integers (float0) as results, which is not supported; do not "
-                "differentiate it by integers"
+                f"{self._source.eqn.primitive.name!r} (at {self.loop.line}) requests several "
+                "devices and has derivatives of integers (float0) as results, which is not "
+                "supported; do not differentiate it by integers"
             )
 
         def filled() -> Any:

@@ -20,6 +20,7 @@ class OpenLoop(Generic[OpT, TensorT]):
       line: the user's line that made it.
       trips: the number of iterations, or the largest with a predicate; at least 1.
       is_reversed: whether the number of the iteration counts down.
+      parent: the open loop whose body it is in, if any.
       window: how many iterations may be under way on a device; None for the default.
       predicate: says whether an iteration is run; None if all are.
       next: for each carry, the tensor that is its value in the next iteration.
@@ -31,7 +32,29 @@ class OpenLoop(Generic[OpT, TensorT]):
     line: str
     trips: int
     is_reversed: bool
+    parent: OpenLoop[OpT, TensorT] | None = None
     window: int | None = None
     predicate: TensorT | None = None
     next: dict[OpT, TensorT] = field(default_factory=dict)
     stacks: dict[TensorT, dict[DeviceSpec, TensorT]] = field(default_factory=dict)
+
+    def is_in(self, other: OpenLoop[OpT, TensorT]) -> bool:
+        """Whether it is another loop, or inside of it."""
+        loop: OpenLoop[OpT, TensorT] | None = self
+        while loop is not None and loop is not other:
+            loop = loop.parent
+        return loop is other
+
+    def below(self, level: OpenLoop[OpT, TensorT] | None) -> OpenLoop[OpT, TensorT] | None:
+        """Returns the loop of a body that it is, or is inside of; None if the body is its own.
+
+        Args:
+          level: the loop of the body; None for the step.
+        """
+        loop: OpenLoop[OpT, TensorT] = self
+        if loop is level:
+            return None
+        while loop.parent is not level:
+            assert loop.parent is not None, "a loop is not inside of the other one"
+            loop = loop.parent
+        return loop

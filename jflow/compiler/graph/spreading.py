@@ -11,22 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from jflow.compiler.graph import request
-from jflow.compiler.graph.graph import Operation, Tensor
-from jflow.compiler.graph.open_loop import OpenLoop
+from jflow.compiler.graph.graph import Operation
 from jflow.compiler.graph.primitives import carry_p, final_p, index_p
 from jflow.compiler.graph.request import Request
 
 
-def spread_requests(
-    loop: OpenLoop[Operation, Tensor], ops: Sequence[Operation]
-) -> dict[Operation, list[Operation]]:
+def spread_requests(ops: Sequence[Operation]) -> dict[Operation, list[Operation]]:
     """Gives each operation of an open loop a request, and colocates carries with their values.
 
     Returns:
       The users of each operation in the loop.
     """
-    leaders = {carry: new.op for carry, new in loop.next.items()}
+    loops = {op.loop for op in ops if op.loop is not None}
+    leaders = {carry: new.op for one in loops for carry, new in one.next.items()}
     leaders |= {op: leaders[op.inputs[0].op] for op in ops if op.eqn.primitive is final_p}
+    for op in leaders:  # the last value of an inner loop may be a next one
+        while leaders[op] in leaders:
+            leaders[op] = leaders[leaders[op]]
     users: dict[Operation, list[Operation]] = {op: [] for op in ops}
     for op in ops:
         for source in dict.fromkeys(tensor.op for tensor in op.inputs):

@@ -142,12 +142,19 @@ class Contents:
       segments: segments by the program names in `Run` instructions.
       constants: host tensors by the constant names in `Call` instructions.
       edges: the values that plans send each other, by the number of their edge.
+      n_loops: the number of loops over devices.
     """
 
     callbacks: Mapping[Operation, int]
     segments: dict[str, Segment] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     edges: list[Tensor | Operation | Bundle] = field(default_factory=list)
+    n_loops: int = 0
+
+    def new_loop(self) -> int:
+        """Returns the number of a new loop."""
+        self.n_loops += 1
+        return self.n_loops - 1
 
     def add_segment(self, segment: Segment) -> Program:
         """Adds a segment; returns a program with its name, but without code or constants yet."""
@@ -309,7 +316,7 @@ class PlanBuilder:
         )
 
     def add_loop(self, stage: int, part: LoopPart) -> None:
-        """Appends a `Loop`; its stride is not known yet."""
+        """Appends a `Loop`; its stride and cycle are not known yet."""
         loop = part.loop
         self.add(
             stage,
@@ -319,6 +326,7 @@ class PlanBuilder:
                 trips=loop.trips,
                 window=part.window,
                 stride=1,
+                cycle=1,
                 consts=tuple((self.slot(tensor), feed) for tensor, feed in part.consts),
                 carries=tuple(
                     Carry(

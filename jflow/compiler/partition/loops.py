@@ -15,7 +15,7 @@ from jflow.compiler.graph.bundle import Bundle
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import carry_p, final_p, index_p
 from jflow.compiler.partition.builder import LoopPart
-from jflow.compiler.partition.stages import Value
+from jflow.compiler.partition.stages import Value, is_computed_in, loops_of
 from jflow.plan import Feed, Fetch, Plan, Recv, Slot
 
 
@@ -58,7 +58,7 @@ class LoopBody:
     def own_predicate(self) -> Tensor | None:
         """The predicate if it is computed in each iteration, else None."""
         predicate = self.predicate
-        return predicate if predicate is not None and predicate.op.loop is self.loop else None
+        return predicate if predicate is not None and is_computed_in(predicate, self.loop) else None
 
     def _predicate_in(self, plan: Plan, edges: Sequence[Value | Bundle]) -> Slot | None:
         """Returns the slot of the predicate in a plan of the body; None if it has none."""
@@ -113,15 +113,17 @@ def body_of(
       needs: the tensors that each of them needs.
       placement: their devices.
     """
-    index = next((op.outputs[0] for op in ops if op.eqn.primitive is index_p), None)
-    inside = [op for op in ops if op.eqn.primitive not in (index_p, final_p)]
-    carries = [op for op in inside if op.eqn.primitive is carry_p]
-    own_needs = {op: () if op.eqn.primitive is carry_p else needs[op] for op in inside}
-    outside = [t for op in inside for t in own_needs[op] if t.op.loop is not loop]
-    if loop.predicate is not None and loop.predicate.op.loop is not loop:
-        outside.append(loop.predicate)
+    own = [op for op in ops if op.loop is loop]
+    index = next((op.outputs[0] for op in own if op.eqn.primitive is index_p), None)
+    finals = {op.inputs[0].op: op.outputs[0] for op in own if op.eqn.primitive is final_p}
+    carries = [op for op in own if op.eqn.primitive is carry_p]
+    ends = {op for op in own if op.eqn.primitive in (index_p, final_p)}
+    inside = [op for op in ops if op not in ends]
+    own_needs = {op: needs[op] for op in inside} | dict.fromkeys(carries, ())
+    outside = [t for op in inside for t in own_needs[op] if not is_computed_in(t, loop)]
+    predicates = (one.predicate for one in (loop, *loops_of(inside, loop)))
+    outside += [one for one in predicates if one is not None and not is_computed_in(one, loop)]
     fed = [*dict.fromkeys(outside), *([] if index is None else [index])]
-    finals = {op.inputs[0].op: op.outputs[0] for op in ops if op.eqn.primitive is final_p}
     n_devices = len({placement[op] for op in inside})
     return LoopBody(
         loop,

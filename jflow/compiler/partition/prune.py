@@ -37,9 +37,11 @@ def prune(
         needed.add(op)
         pending.extend(tensor.op for tensor in op.inputs if tensor not in fed)
         pending.extend(op.control_inputs)
-        if op.loop is not None:
-            also = op.loop.next.get(op), op.loop.predicate
+        loop = op.loop
+        while loop is not None:
+            also = loop.next.get(op), loop.predicate
             pending.extend(tensor.op for tensor in also if tensor is not None)
+            loop = loop.parent
     return [op for op in graph.get_operations() if op in needed]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,10 +48,14 @@ from jflow.compiler.partition.stages import (
     Lengths,
     Stages,
     Value,
+    is_computed_in,
     loops_of,
     producer_of,
+    unit_of,
 )
-from jflow.plan import Feed, Fetch, Instruction, Loop, Plan, Recv, Send
+from jflow.compiler.partition.stages import Loop as OpenLoop
+from jflow.compiler.partition.strides import with_strides
+from jflow.plan import Feed, Fetch, Plan, Recv, Send
 
 MAX_SEGMENT_OPS = 1_000
 PIECE_OPS = 125
@@ -109,7 +113,7 @@ def partition(
     callbacks = tuple(op for op in running if calls_client(op.eqn))
     contents = Contents({op: number for number, op in enumerate(callbacks)})
     cut = _Settings(max_segment_ops, lengths, checks_nans, owner, contents)
-    plans = with_stride(_Splitter(running, placement, fed, fetched, cut).plans())
+    plans = with_strides(_Splitter(running, placement, fed, fetched, cut).plans())
     edges = tuple(contents.edges)
     return Partition(plans, contents.segments, contents.constants, callbacks, edges)
 
@@ -158,9 +162,7 @@ class _Splitter:
         self.cut = cut
         self.body = body
         self.needs = needs(ops, fed) if body is None else body.needs
-        self.stages = Stages(
-            ops, placement, self.needs, self.feeds, cut.lengths, in_body=body is not None
-        )
+        self.stages = Stages(ops, placement, self.needs, self.feeds, cut.lengths, self._level)
 
     def plans(self) -> tuple[Plan, ...]:
         """Returns a plan for each device."""
@@ -218,7 +220,7 @@ class _Splitter:
         """Returns the programs and groups of host calls, in the order in which they run."""
         groups: dict[tuple[Device, int, bool], list[Operation]] = {}
         for op in self.ops:
-            if op.eqn.primitive not in LOOP_ENDS and (op.loop is None or self.body is not None):
+            if op.eqn.primitive not in LOOP_ENDS and unit_of(op, self._level) is None:
                 key = self.placement[op], self.stages.number[op], is_on_host(op.eqn)
                 groups.setdefault(key, []).append(op)
         return [
@@ -229,10 +231,13 @@ class _Splitter:
 
     # Loops ------------------------------------------------------------------------------------
 
+    @property
+    def _level(self) -> OpenLoop | None:
+        return None if self.body is None else self.body.loop
+
     def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:
-        if self.body is not None:
-            return
-        for number, (loop, ops) in enumerate(loops_of(self.ops).items()):
+        for loop, ops in loops_of(self.ops, self._level).items():
+            number = self.cut.contents.new_loop()
             body = body_of(loop, ops, self.needs, self.placement)
             splitter = _Splitter(body.ops, self.placement, body.fed, body.fetched, self.cut, body)
             for plan in splitter.plans():
@@ -403,17 +408,19 @@ class _Splitter:
         return crossings
 
     def _taken(self, op: Operation) -> Sequence[Tensor]:
-        """Returns what an operation needs, and the predicate of its loop if it is from outside."""
-        gate = None if op.loop is None else op.loop.predicate
-        if gate is None or gate.op.loop is op.loop:
-            return self.needs[op]
-        return (*self.needs[op], gate)
+        """Returns what an operation needs, and what decides from outside of a loop if it runs."""
+        needed = self.needs[op]
+        for loop in (unit_of(op, self._level), self._level):
+            gate = None if loop is None else loop.predicate
+            if gate is not None and loop is not None and not is_computed_in(gate, loop):
+                needed = (*needed, gate)
+        return needed
 
     def _outer_sources(self, op: Operation) -> Iterator[Value]:
-        """Yields what an operation depends on, except inside of its own loop."""
+        """Yields what an operation depends on, except inside of an inner loop."""
+        unit = unit_of(op, self._level)
         for source in self.stages.sources[op]:
-            loop = producer_of(source).loop
-            if loop is None or loop is not op.loop or self.body is not None:
+            if unit is None or unit_of(producer_of(source), self._level) is not unit:
                 yield source
 
     def _add_arrivals(
@@ -466,17 +473,6 @@ class _Piece(NamedTuple):
     device: Device
     stage: int
     ops: tuple[Operation, ...]
-
-
-def with_stride(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """Returns plans whose loops know the number of edges of the step."""
-    edges = (one.edge for plan in plans for one in plan.all_instructions if isinstance(one, Send))
-    stride = max(edges, default=0) + 1
-
-    def with_it(one: Instruction) -> Instruction:
-        return replace(one, stride=stride) if isinstance(one, Loop) else one
-
-    return tuple(plan.mapped(with_it) if plan.loops else plan for plan in plans)
 
 
 def _divided(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:

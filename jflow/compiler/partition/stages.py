@@ -26,7 +26,7 @@ order: each starts as soon as the stages that it needs have ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ from jflow.compiler.graph.control import control_sources
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     ACCESSES,
-    LOOP_ENDS,
     assign_p,
     carry_p,
     check_p,
@@ -49,6 +48,9 @@ from jflow.compiler.graph.primitives import (
 
 Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
+
+
+Loop = OpenLoop[Operation, Tensor]
 
 
 class _Stage(NamedTuple):
@@ -98,7 +100,8 @@ class Stages:
       needs: the tensors that each of them needs.
       fed: tensors whose values are inputs of the step.
       lengths: tells which operations are long, and which are quick.
-      in_body: whether they are one iteration of an open loop, whose stages run in dataflow order.
+      level: the open loop of which they are one iteration, whose stages run in dataflow order;
+        None if they are a step.
 
     Attributes:
       sources: the values that each operation depends on, without feeds.
@@ -115,21 +118,24 @@ class Stages:
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
         lengths: Lengths = UNKNOWN_LENGTHS,
-        in_body: bool = False,
+        level: Loop | None = None,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
-        self._in_body = in_body
+        self._unit = {op: unit_of(op, level) for op in ops}
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         for op, initializer in _initializers(ops).items():
             self.sources[op].append(initializer)
-        for op, predicate in predicates(ops, fed).items():
+        for op, predicate in [*self._predicates(ops, fed, level)]:
             self.sources[op].append(predicate)
-        stages = self._body_stages(ops, lengths) if in_body else self._stages(ops)
-        self._defer(ops, stages, lengths)
+        if level is None:
+            stages = self._stages(ops)
+            self._defer(ops, stages, lengths)
+        else:
+            stages = self._body_stages(ops, lengths, level)
         self._add_phases(ops, stages, lengths)
         every = sorted(set(stages.values()))
-        self.is_sequential = not in_body and all(
+        self.is_sequential = level is None and all(
             one.blockers <= other.blockers for one, other in pairwise(every)
         )
         arrivals = {}
@@ -147,22 +153,21 @@ class Stages:
         # crossing. A device that runs its stages in order has therefore sent everything that a
         # stage of another device receives before that stage starts.
         stages: dict[Operation, _Stage] = {}
-        loops = loops_of(ops)
+        loops = loops_of(ops, None)
         for number, op in enumerate(ops):
             if op in stages:
                 continue
             # The operations of a loop come one after another.
-            together = loops[op.loop] if op.loop is not None else (op,)
+            unit = self._unit[op]
+            together = (op,) if unit is None else loops[unit]
             depth = 0
             blockers = _NOTHING
-            for one in together:
-                for source in self.sources[one]:
-                    producer = producer_of(source)
-                    if one.loop is None or producer.loop is not one.loop:
-                        before = stages[producer]
-                        depth = max(depth, before.depth + self._crosses(producer, one))
-                        if before.blockers:
-                            blockers |= before.blockers
+            for one, source in self._outer_sources(together):
+                producer = producer_of(source)
+                before = stages[producer]
+                depth = max(depth, before.depth + self._crosses(producer, one))
+                if before.blockers:
+                    blockers |= before.blockers
             if is_blocking(op.eqn):
                 blockers |= {number}
             in_order = tuple(sorted(blockers)) if blockers else ()
@@ -170,40 +175,95 @@ class Stages:
             stages.update(dict.fromkeys(together, stage))
         return stages
 
-    def _body_stages(self, ops: Sequence[Operation], lengths: Lengths) -> dict[Operation, _Stage]:
+    def _outer_sources(self, together: Iterable[Operation]) -> Iterator[tuple[Operation, Value]]:
+        """Yields the sources of operations, of a loop only those from outside of it."""
+        for op in together:
+            unit = self._unit[op]
+            for source in self.sources[op]:
+                if unit is None or self._unit.get(producer_of(source)) is not unit:
+                    yield op, source
+
+    def _body_stages(
+        self, ops: Sequence[Operation], lengths: Lengths, level: Loop
+    ) -> dict[Operation, _Stage]:
         """Returns the stages of the body of a loop, by depth.
 
         Carries are before all others, so that they are sent as soon as they are there. What is
         quick and depends only on carries, on values from outside of the loop and on the number of
         the iteration, is computed where it is first used: it could be early, but a program of its
-        own in each iteration would cost more. What a predicate decides is behind it.
+        own in each iteration would cost more. What the predicate decides is behind it.
         """
+        gate, loops = level.predicate, loops_of(ops, level)
         depths: dict[Operation, int] = {}
-        sent: set[Operation] = set()
         movable: set[Operation] = set()
-        first_use: dict[Operation, int] = {}
+        sent: set[Operation] = set()
         for op in ops:
-            gate = None if op.loop is None else op.loop.predicate
-            producers = [producer_of(one) for one in self.sources[op] if one is not gate]
-            sent.update(one for one in producers if self._crosses(one, op))
-            if op.eqn.primitive is carry_p:
+            if op in depths:
+                continue
+            if op.eqn.primitive is carry_p and op.loop is level:
                 depths[op] = -1
                 movable.add(op)
                 continue
-            depths[op] = max((0, *(depths[x] + self._crosses(x, op) for x in producers)))
-            is_decided = any(one is gate for one in self.sources[op])
+            unit = self._unit[op]
+            together = (op,) if unit is None else loops[unit]
+            depth, is_decided = 0, False
+            producers: list[Operation] = []
+            for one, source in self._outer_sources(together):
+                producer = producer_of(source)
+                crosses = self._crosses(producer, one)
+                depth = max(depth, depths[producer] + crosses)
+                if source is gate:
+                    is_decided = True
+                else:
+                    producers.append(producer)
+                if crosses:
+                    sent.add(producer)
             if is_decided and gate is not None:
-                depths[op] = max(depths[op], depths[gate.op] + 1)
-            is_free = is_decided or gate is None or gate.op.loop is not op.loop
-            if is_free and movable.issuperset(producers) and lengths.is_quick([op]):
-                movable.add(op)
+                depth = max(depth, depths[gate.op] + 1)
+            depths.update(dict.fromkeys(together, depth))
+            is_free = is_decided or gate is None or gate.op not in self._unit
+            if unit is None and is_free and movable.issuperset(producers):
+                movable.update([op] if lengths.is_quick([op]) else ())
+        self._sink(ops, depths, {op for op in movable - sent if op.eqn.primitive is not carry_p})
+        return {op: _Stage(0, (), depth, 0, _NOTHING) for op, depth in depths.items()}
+
+    def _sink(
+        self, ops: Sequence[Operation], depths: dict[Operation, int], movable: set[Operation]
+    ) -> None:
+        """Moves operations to the depth of their first use."""
+        first_use: dict[Operation, int] = {}
         for op in reversed(ops):
-            is_carry = op.eqn.primitive is carry_p
-            if op in movable - sent and op in first_use and not is_carry:
+            if op in movable and op in first_use:
                 depths[op] = first_use[op]
             for producer in map(producer_of, self.sources[op]):
                 first_use[producer] = min(depths[op], first_use.get(producer, depths[op]))
-        return {op: _Stage(0, (), depth, 0, _NOTHING) for op, depth in depths.items()}
+
+    def _predicates(
+        self, ops: Sequence[Operation], fed: Collection[Tensor], level: Loop | None
+    ) -> Iterator[tuple[Operation, Tensor]]:
+        """Yields the operations that wait for a predicate, with it.
+
+        A loop waits for a predicate from outside of it. In a body, all wait for the predicate of
+        its loop but the carries and what computes it.
+        """
+        loops = loops_of(ops, level)
+        for loop, members in loops.items():
+            given = loop.predicate
+            if given is not None and given not in fed and not is_computed_in(given, loop):
+                yield from ((op, given) for op in members)
+        gate = None if level is None else level.predicate
+        if gate is None or gate.op not in self._unit:
+            return
+        before = {gate.op}
+        for op in reversed(ops):
+            if op in before:
+                unit = self._unit[op]
+                together = (op,) if unit is None else loops[unit]
+                before.update(together)
+                before.update(producer_of(one) for _, one in self._outer_sources(together))
+        for op in ops:
+            if op not in before and not (op.eqn.primitive is carry_p and op.loop is level):
+                yield op, gate
 
     def _defer(
         self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
@@ -228,7 +288,7 @@ class Stages:
             moved: dict[Operation, _Stage] = {}
             for op in reversed(group):
                 at = [moved.get(user, stages[user]) for user in users.get(op, ())]
-                if not at or not _may_move(op, users[op]):
+                if not at or not self._may_move(op, users[op]):
                     break
                 first = min(at)
                 if first == stage or not all(first.blockers <= one.blockers for one in at):
@@ -259,7 +319,7 @@ class Stages:
         left: dict[tuple[Device, _Stage], list[Operation]] = {}
         for op in ops:
             key = placement[op], stages[op]
-            if op not in awaited and key in sending and (op.loop is None or self._in_body):
+            if op not in awaited and key in sending and self._unit[op] is None:
                 left.setdefault(key, []).append(op)
         for rest in left.values():
             if lengths.is_long(rest):
@@ -269,42 +329,39 @@ class Stages:
         return (
             self._placement[producer] != self._placement[op]
             or is_on_host(producer.eqn) != is_on_host(op.eqn)
-            or producer.loop is not op.loop
+            or self._unit[producer] is not self._unit[op]
         )
 
+    def _may_move(self, op: Operation, users: Sequence[Operation]) -> bool:
+        """Whether an operation may be moved to a later stage, into the programs that use it."""
+        has_loops = any(self._unit[one] is not None for one in (op, *users))
+        return not has_loops and _may_move(op, users)
 
-def predicates(ops: Sequence[Operation], fed: Collection[Tensor]) -> Mapping[Operation, Tensor]:
-    """Returns the predicates of loops by the operations that wait for them.
 
-    These are all of a loop but its carries and ends, and what computes its predicate.
+def unit_of(op: Operation, level: Loop | None) -> Loop | None:
+    """Returns the loop that an operation of a step or body belongs to as a whole, if any.
+
+    Args:
+      op: the operation.
+      level: the loop of the body; None for a step.
     """
-    waiting: dict[Operation, Tensor] = {}
-    for loop, members in loops_of(ops).items():
-        predicate = loop.predicate
-        if predicate is None or predicate in fed:
-            continue
-        before = {predicate.op}
-        for op in reversed(members):
-            if op in before:
-                before.update(tensor.op for tensor in op.inputs)
-        is_inside = predicate.op.loop is loop
-        waiting |= {
-            op: predicate
-            for op in members
-            if not (is_inside and (op in before or op.eqn.primitive in LOOP_ENDS))
-        }
-    return waiting
+    return None if op.loop is None else op.loop.below(level)
 
 
-def loops_of(
-    ops: Sequence[Operation],
-) -> dict[OpenLoop[Operation, Tensor], list[Operation]]:
-    """Returns the operations of each open loop."""
-    loops: dict[OpenLoop[Operation, Tensor], list[Operation]] = {}
+def loops_of(ops: Sequence[Operation], level: Loop | None) -> dict[Loop, list[Operation]]:
+    """Returns the loops of a step or body, with their operations; arguments as for `unit_of`."""
+    loops: dict[Loop, list[Operation]] = {}
     for op in ops:
-        if op.loop is not None:
-            loops.setdefault(op.loop, []).append(op)
+        unit = unit_of(op, level)
+        if unit is not None:
+            loops.setdefault(unit, []).append(op)
     return loops
+
+
+def is_computed_in(tensor: Tensor, loop: Loop) -> bool:
+    """Whether a tensor is computed in the body of a loop, or of one inside of it."""
+    within = tensor.op.loop
+    return within is not None and within.is_in(loop)
 
 
 def producer_of(value: Value) -> Operation:
@@ -318,8 +375,6 @@ def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
     A variable may be read later, because other steps may write it at any time. That it is read
     where it is used is better: a value that is held meanwhile is copied by the next update.
     """
-    if op.loop is not None or any(user.loop is not None for user in users):
-        return False
     is_read = op.eqn.primitive is read_p
     if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
         return False

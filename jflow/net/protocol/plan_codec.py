@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 
 from jflow.base.cluster import Device
@@ -79,10 +79,12 @@ def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     return [plan_from_proto(plan) for plan in messages]
 
 
-def _bodies(plan: pb_plan.Plan) -> list[pb_plan.Plan]:
-    """Returns the bodies of the loops of a plan; those of loops in bodies are refused later."""
-    instructions = (one for stage in plan.stages for one in stage.instructions)
-    return [one.loop.body for one in instructions if one.WhichOneof("kind") == "loop"]
+def _bodies(plan: pb_plan.Plan) -> Iterator[pb_plan.Plan]:
+    """Yields the bodies of the loops of a plan, and of those inside; protobuf limits the depth."""
+    for one in (one for stage in plan.stages for one in stage.instructions):
+        if one.WhichOneof("kind") == "loop":
+            yield one.loop.body
+            yield from _bodies(one.loop.body)
 
 
 def _n_operands(instruction: pb_plan.Instruction) -> int:
@@ -168,6 +170,7 @@ def _loop_to_proto(loop: Loop) -> pb_plan.Loop:
         trips=loop.trips,
         window=loop.window,
         stride=loop.stride,
+        cycle=loop.cycle,
         consts=[pb_plan.Const(slot=slot, feed=feed) for slot, feed in loop.consts],
         carries=[pb_plan.Carry(**vars(carry)) for carry in loop.carries],
         index=loop.index,
@@ -254,6 +257,7 @@ def _loop_from_proto(message: pb_plan.Loop) -> Loop:
         message.trips,
         message.window,
         message.stride,
+        message.cycle,
         tuple((one.slot, one.feed) for one in message.consts),
         tuple(
             Carry(one.init, one.feed, one.fetch, one.final if one.HasField("final") else None)

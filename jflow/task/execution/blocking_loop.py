@@ -1,21 +1,22 @@
-"""`run_loop`: runs all parts of a loop over devices in the caller's thread."""
+"""`run_loop`: runs all parts of loops over devices in the caller's thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from jflow.errors import InternalError, OpError
-from jflow.plan import Loop, Recv, Send
+from jflow.plan import Recv, Send
 from jflow.task.execution.interpreter import Driver, interpret
 from jflow.task.execution.iterations import Instance
+from jflow.task.execution.linked import LinkedLoop
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
 
 
 def run_loop(parts: Sequence[LoopState], driver: Driver[Any], check: Callable[[str], None]) -> None:
-    """Runs all parts of a loop together, to their end.
+    """Runs all parts of a loop together, and of the loops inside of it, to their end.
 
     One device after another is given one program, if one is ready. So it is given its programs in
     the order in which it would run them if all took the same time.
@@ -28,44 +29,88 @@ def run_loop(parts: Sequence[LoopState], driver: Driver[Any], check: Callable[[s
     Raises:
       OpError: as the instructions do, with the iteration.
     """
-    exchange = _Exchange()
-    try:
-        while not all(part.iterations.is_over for part in parts):
-            if parts[0].iterations.may_begin:
-                check(f"running {parts[0].described(parts[0].iterations.n_begun)}")
-            if not sum([_advance(part, driver, exchange) for part in parts]):
-                raise InternalError("a loop over devices waits for itself")
-        for part in parts:
-            for value in part.finish():
+    _BlockingLoop(driver, check).run(parts)
+
+
+class _BlockingLoop:
+    """The parts of loops that run together.
+
+    Args:
+      driver, check: as for `run_loop`.
+    """
+
+    def __init__(self, driver: Driver[Any], check: Callable[[str], None]) -> None:
+        self._driver = driver
+        self._check = check
+        self._exchange = _Exchange()
+        # The parts that run, with what goes on when one of an inner loop has ended.
+        self._parts: dict[LoopState, _Waiting | None] = {}
+
+    def run(self, parts: Sequence[LoopState]) -> None:
+        """Runs the parts to their end; see `run_loop`."""
+        self._parts |= dict.fromkeys(parts)
+        try:
+            while self._parts:
+                if parts[0].iterations.may_begin:
+                    self._check(f"running {parts[0].described(parts[0].iterations.n_begun)}")
+                if not sum([self._advance(part) for part in [*self._parts]]):
+                    raise InternalError("a loop over devices waits for itself")
+        finally:
+            for part in (*self._parts, *parts):
+                part.close()
+
+    def _advance(self, part: LoopState) -> bool:
+        """Lets a part begin iterations and run an instance, or end; returns whether it did."""
+        iterations, has_begun = part.iterations, False
+        while iterations.may_begin:
+            for value in part.not_computed():
                 value.block_until_ready()
-    finally:
-        for part in parts:
-            part.close()
+            number, arrivals = part.begin()
+            has_begun = True
+            for receiver, recv in arrivals:
+                self._exchange.expect(part.edge(number, recv.edge), part, receiver, recv)
+        if iterations.is_over:
+            self._end(part)
+            return True
+        instance = iterations.take()
+        if instance is None:
+            return has_begun
+        driver = _IterationDriver(self._driver, self._exchange)
+        state = part.states[instance[1]]
+        running = interpret(zip(repeat(0), part.work(instance)), (state,), driver)
+        self._go_on(_Waiting(part, instance, running))
+        return True
 
-
-def _advance(part: LoopState, driver: Driver[Any], exchange: _Exchange) -> bool:
-    """Begins the iterations that may begin, and runs an instance; returns whether it did either."""
-    loop, has_begun = part.linked.instruction, False
-    while part.iterations.may_begin:
-        for value in part.not_computed():
-            value.block_until_ready()
-        number, arrivals = part.begin()
-        has_begun = True
-        for instance, recv in arrivals:
-            exchange.expect(loop.edge(recv.edge, number), part, instance, recv)
-    ready = part.iterations.take()
-    if ready is None:
-        return has_begun
-    state = part.states[ready[1]]
-    own_driver = _IterationDriver(driver, loop, ready[1], exchange)
-    try:
-        for _ in interpret(zip(repeat(0), part.work(ready)), (state,), own_driver):
+    def _go_on(self, waiting: _Waiting) -> None:
+        """Runs an instance to its end, or to the next inner loop."""
+        part, instance, running = waiting
+        try:
+            inner = next(running, None)
+        except OpError as error:
+            error.with_context(doing=part.described(instance[1]))
+            raise
+        if isinstance(inner, LoopState):
+            self._parts[inner] = waiting
+        elif inner is None:
+            part.end(instance)
+        else:
             raise InternalError("an instruction of the body of a loop has to wait")
-    except OpError as error:
-        error.with_context(doing=part.described(ready[1]))
-        raise
-    part.end(ready)
-    return True
+
+    def _end(self, part: LoopState) -> None:
+        for value in part.finish():
+            value.block_until_ready()
+        waiting = self._parts.pop(part)
+        part.close()
+        if waiting is not None:
+            self._go_on(waiting)
+
+
+class _Waiting(NamedTuple):
+    """An instance of a loop that waits for a loop inside of it."""
+
+    part: LoopState
+    instance: Instance
+    running: Generator[Any, None, None]
 
 
 class _Exchange:
@@ -92,22 +137,24 @@ class _Exchange:
 
 
 class _IterationDriver:
-    """Performs the instructions of an iteration, in which edges have numbers of their own.
+    """Performs the instructions of an iteration.
 
     Args:
-      driver: performs all but sends and receives.
-      loop: the loop.
-      number: the number of the iteration.
+      driver: performs all but sends, receives and loops.
       exchange: has the values that are sent.
     """
 
-    def __init__(self, driver: Driver[Any], loop: Loop, number: int, exchange: _Exchange) -> None:
-        self._loop, self._number, self._exchange = loop, number, exchange
+    def __init__(self, driver: Driver[Any], exchange: _Exchange) -> None:
+        self._exchange = exchange
         self.compute, self.finish, self.call = driver.compute, driver.finish, driver.call
         self.perform, self.call_client = driver.perform, driver.call_client
-        self.loop, self.receive = driver.loop, driver.receive
+        self.receive = driver.receive
+
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> LoopState:
+        """Begins a loop inside of the other one, which has to be waited for."""
+        return LoopState(loop, state)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""
         value = None if send.slot is None else state[send.slot]
-        self._exchange.send(self._loop.edge(send.edge, self._number), value)
+        self._exchange.send(state.edge_of(send.edge), value)

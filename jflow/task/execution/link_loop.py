@@ -98,7 +98,7 @@ class _Flow:
 
 def _filled_by(one: Instruction) -> Iterable[Slot]:
     match one:
-        case Run() | Call():
+        case Run() | Call() | Loop():
             return one.outputs
         case Recv(slot=int() as slot):
             return (slot,)

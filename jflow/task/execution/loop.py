@@ -53,6 +53,10 @@ class LoopState:
         self._computing: deque[Sequence[jax.Array]] = deque()
         self._n_missing: dict[Instance, int] = {}
 
+    def edge(self, number: int, edge: int) -> int:
+        """Returns the edge of the step that an edge of the body is in an iteration."""
+        return self._outer.edge_of(self.linked.instruction.edge(edge, number))
+
     def not_computed(self) -> Iterator[jax.Array]:
         """Yields what must be computed before the next iteration begins.
 
@@ -68,8 +72,7 @@ class LoopState:
           Its number, and what arrives in it from other devices: the instances that receive it.
         """
         linked, number = self.linked, self.iterations.begin()
-        edge_of = partial(linked.instruction.edge, iteration=number)
-        state = self._outer.for_iteration(linked.body, edge_of)
+        state = self._outer.for_iteration(linked.body, partial(self.edge, number))
         for slot, value in self._consts:
             state[slot] = value
         if linked.index is not None:

@@ -57,12 +57,13 @@ class StepState:
 
     Attributes:
       slots: their values.
+      edge_of: returns the edge of the step that an edge of the plan is; see `EdgeOf`.
       waiting_op: name of the operation whose kernel was ended last while it waited.
     """
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
-        *("_transaction", "_uses_left", "_watch", "_writing", "slots", "waiting_op"),
+        *("_transaction", "_uses_left", "_watch", "_writing", "edge_of", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -87,6 +88,7 @@ class StepState:
         self._uses_left: dict[Slot, int] = {}
         self._is_closed = False
         self.waiting_op: str | None = None
+        self.edge_of: EdgeOf = int
 
     def __getitem__(self, slot: Slot) -> Any:
         return self.slots[slot]
@@ -101,7 +103,9 @@ class StepState:
           body: the plan of an iteration.
           edge_of: returns the edge of the step that an edge of the body is.
         """
-        return StepState(body, self._containers, self._queued_s)
+        state = StepState(body, self._containers, self._queued_s)
+        state.edge_of = edge_of
+        return state
 
     def is_leased(self, slot: Slot) -> bool:
         """Whether a slot refers to the buffer of a variable, which may change after the step."""

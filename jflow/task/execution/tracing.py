@@ -37,10 +37,9 @@ class TracedState(StepState):
 
     Attributes:
       recorder: as given.
-      edge_of: see `EdgeOf`.
     """
 
-    __slots__ = ("edge_of", "recorder")
+    __slots__ = ("recorder",)
 
     def __init__(
         self,
@@ -54,7 +53,6 @@ class TracedState(StepState):
     ) -> None:
         super().__init__(linked, containers, queued_s, watch, writing, effect)
         self.recorder = recorder
-        self.edge_of: EdgeOf = int
 
     def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
         """See `StepState.for_iteration`."""

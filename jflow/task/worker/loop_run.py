@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from jflow.base.deadline.clock import now
 from jflow.errors import InternalError, OpError
 from jflow.net.protocol import Waited
 from jflow.plan import Recv, Send
-from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
@@ -24,7 +22,10 @@ from jflow.task.worker.sends import PlanSends
 LONGEST_S = 2e-3
 """How long a loop runs quick programs before it lets the event loop do something else."""
 
-Interpret = Callable[..., Generator[Wanted | Awaitable[None], None, None]]
+_Running = Generator[Any, None, None]
+"""An interpreter of an instance; it yields what it waits for."""
+
+Interpret = Callable[..., _Running]
 """An interpreter, which may trace."""
 
 
@@ -67,8 +68,8 @@ class LoopRun:
         self._sends: dict[int, PlanSends] = {}
         self._leaving: list[PlanSends] = []
         self._arrivals: set[_Arrival] = set()
-        self._running: tuple[Instance, Generator[Wanted | Awaitable[None], None, None]] | None
-        self._running = None
+        self._running: tuple[Instance, _Running] | None = None
+        self._inner: set[asyncio.Future[None]] = set()
         self._pending: Awaitable[None] | None = None
         self._error: BaseException | None = None
         self._is_idle = False
@@ -103,6 +104,8 @@ class LoopRun:
         """Ends all waits, and drops the iterations under way."""
         if self._running is not None:
             self._running[1].close()
+        for inner in self._inner:
+            inner.cancel()
         self._waiters.discard(self._woken)
         if self._woken.done() and not self._woken.cancelled():
             self._woken.exception()
@@ -155,17 +158,42 @@ class LoopRun:
                 self._end(instance)
                 if now() > until and not iterations.is_over:
                     self._pending = asyncio.sleep(0)
-            elif isinstance(pending, tuple):
-                raise InternalError("an instruction of the body of a loop waits for a resource")
+            elif isinstance(pending, _InnerLoop):
+                self._running = None
+                inner = asyncio.ensure_future(self._run_inner(instance, running, pending))
+                self._inner.add(inner)
+                inner.add_done_callback(self._inner.discard)
             else:
-                self._pending = pending
+                self._pending = _awaitable(pending)
+
+    async def _run_inner(self, instance: Instance, running: _Running, inner: _InnerLoop) -> None:
+        """Runs the rest of an instance that has come to an inner loop.
+
+        Other instances run meanwhile: the devices may come to inner loops of different iterations
+        first.
+        """
+        try:
+            await inner.run
+            for pending in running:
+                await (pending.run if isinstance(pending, _InnerLoop) else _awaitable(pending))
+        except asyncio.CancelledError:
+            running.close()
+            raise
+        except BaseException as error:
+            running.close()
+            if isinstance(error, OpError):
+                error.with_context(doing=self._state.described(instance[1]))
+            self.fail(error)
+            return
+        self._end(instance)
+        self._go_on_if_idle()
 
     def _computed(self) -> Awaitable[None] | None:
         """Returns what to wait for before another iteration begins, if anything."""
         value = next(self._state.not_computed(), None)
         return None if value is None else self._context.devices.wait(value)
 
-    def _interpreter(self, instance: Instance) -> Generator[Wanted | Awaitable[None], None, None]:
+    def _interpreter(self, instance: Instance) -> _Running:
         state = self._state.states[instance[1]]
         driver = _IterationDriver(self._driver, self._sends[instance[1]])
         yield from self._interpret(zip(repeat(0), self._state.work(instance)), (state,), driver)
@@ -185,7 +213,6 @@ class LoopRun:
             self._state.states[number],
             self._context,
             self._waiters,
-            partial(self._loop.edge, iteration=number),
         )
         for instance, recv in arrivals:
             self._expect(instance, recv)
@@ -205,7 +232,7 @@ class LoopRun:
     def _expect(self, instance: Instance, recv: Recv) -> None:
         """Takes a value of an instance if it has arrived; else waits for it."""
         context, arrival = self._context, _Arrival(self, recv, instance)
-        edge = self._loop.edge(recv.edge, instance[1])
+        edge = self._state.edge(instance[1], recv.edge)
         value = context.rendezvous.receive(self._step, edge, arrival)
         if value is not None:
             self._state.receive(instance, recv, value.value)
@@ -225,14 +252,21 @@ class LoopRun:
         """Takes a value that was waited for, and runs what it makes ready."""
         try:
             self._state.receive(arrival.instance, arrival.recv, value)
-            if not self._is_idle or self._woken.done():
-                return
-            self._is_idle = False
+        except BaseException as error:
+            self.fail(error)
+        else:
+            self._go_on_if_idle()
+
+    def _go_on_if_idle(self) -> None:
+        """Runs what is ready, unless `run` will."""
+        if not self._is_idle or self._woken.done():
+            return
+        self._is_idle = False
+        try:
             self._go_on()
             self._is_idle = self._pending is None and not self._state.iterations.is_over
         except BaseException as error:
             self.fail(error)
-            return
         if not self._is_idle and not self._woken.done():
             self._woken.set_result(None)
 
@@ -278,6 +312,20 @@ class _Arrival:
         self._run.remove(self)
 
 
+class _InnerLoop(NamedTuple):
+    """An inner loop, to be run beside other instances."""
+
+    run: Awaitable[None]
+
+
+def _awaitable(pending: Any) -> Awaitable[None]:
+    """Returns what the interpreter of an instance waits for, except inner loops."""
+    if isinstance(pending, tuple):
+        raise InternalError("an instruction of the body of a loop waits for a resource")
+    awaitable: Awaitable[None] = pending
+    return awaitable
+
+
 class _IterationDriver:
     """Performs the instructions of an iteration, which sends its values apart from others.
 
@@ -290,7 +338,14 @@ class _IterationDriver:
         self._sends = sends
         self.compute, self.finish, self.call = driver.compute, driver.finish, driver.call
         self.perform, self.call_client = driver.perform, driver.call_client
-        self.loop, self.receive = driver.loop, driver.receive
+        self.receive = driver.receive
+        self._loop = driver.loop
+
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> _InnerLoop:
+        """Begins an inner loop."""
+        run = self._loop(state, loop)
+        assert run is not None
+        return _InnerLoop(run)
 
     def send(self, _: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,14 +30,13 @@ class PlanSends:
       state: has the values.
       context: the context of the task's worker.
       waiters: the waits for other plans; a failed send fails them, as those may never act.
-      edge_of: returns the edge of the step that an edge of the plan is.
 
     It must not refer to the run itself: values that a cycle of references holds are freed by the
     garbage collector only, and the shared memory that they lie in is not used again meanwhile.
     """
 
     __slots__ = (
-        *("_context", "_edge_of", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_context", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
         *("_state", "_step", "_waiters"),
     )
 
@@ -48,9 +47,7 @@ class PlanSends:
         state: StepState,
         context: WorkerContext,
         waiters: Collection[asyncio.Future[Any]],
-        edge_of: Callable[[int], int] = int,
     ) -> None:
-        self._edge_of = edge_of
         self._linked = linked
         self._step = step
         self._state = state
@@ -69,7 +66,7 @@ class PlanSends:
     def add(self, send: Send) -> None:
         """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
-            edge = self._edge_of(send.edge)
+            edge = self._state.edge_of(send.edge)
             self._context.deliver(self._step, edge, self._own_value(send.slot))
             if send.slot is not None:
                 self._state.end_use(send.slot)
@@ -141,7 +138,7 @@ class PlanSends:
             if not state.is_computed(slot):
                 await self._context.devices.wait(state[slot])
         values = {
-            self._edge_of(send.edge): None
+            self._state.edge_of(send.edge): None
             if send.slot is None
             else state.host_value(send.slot, copy=False)
             for send in sends

@@ -171,7 +171,7 @@ class Const(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., feed: _Optional[int] = ...) -> None: ...
 
 class Loop(_message.Message):
-    __slots__ = ("number", "body", "trips", "window", "stride", "consts", "carries", "index", "is_reversed", "op", "predicate")
+    __slots__ = ("number", "body", "trips", "window", "stride", "consts", "carries", "index", "is_reversed", "op", "predicate", "cycle")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     TRIPS_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +183,7 @@ class Loop(_message.Message):
     IS_REVERSED_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
     PREDICATE_FIELD_NUMBER: _ClassVar[int]
+    CYCLE_FIELD_NUMBER: _ClassVar[int]
     number: int
     body: Plan
     trips: int
@@ -194,7 +195,8 @@ class Loop(_message.Message):
     is_reversed: bool
     op: str
     predicate: int
-    def __init__(self, number: _Optional[int] = ..., body: _Optional[_Union[Plan, _Mapping]] = ..., trips: _Optional[int] = ..., window: _Optional[int] = ..., stride: _Optional[int] = ..., consts: _Optional[_Iterable[_Union[Const, _Mapping]]] = ..., carries: _Optional[_Iterable[_Union[Carry, _Mapping]]] = ..., index: _Optional[int] = ..., is_reversed: bool = ..., op: _Optional[str] = ..., predicate: _Optional[int] = ...) -> None: ...
+    cycle: int
+    def __init__(self, number: _Optional[int] = ..., body: _Optional[_Union[Plan, _Mapping]] = ..., trips: _Optional[int] = ..., window: _Optional[int] = ..., stride: _Optional[int] = ..., consts: _Optional[_Iterable[_Union[Const, _Mapping]]] = ..., carries: _Optional[_Iterable[_Union[Carry, _Mapping]]] = ..., index: _Optional[int] = ..., is_reversed: bool = ..., op: _Optional[str] = ..., predicate: _Optional[int] = ..., cycle: _Optional[int] = ...) -> None: ...
 
 class Instruction(_message.Message):
     __slots__ = ("feed", "recv", "run", "send", "fetch", "call", "loop")

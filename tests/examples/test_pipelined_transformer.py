@@ -1,0 +1,72 @@
+"""The example of a pipelined transformer: what it prints adds up, and what crosses devices."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import jflow as tf
+from tests.scripts import run_script
+
+pytest.importorskip("flax", reason="flax is not installed")
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "pipelined_transformer.py"
+N_MICROBATCHES, WIDTH = 2, 32
+UNTRAINED = 4.2
+"""The loss of equal probabilities: the logarithm of the number of characters, 68."""
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def losses(label: str, text: str) -> list[float]:
+    """The losses of the lines that begin with a pattern."""
+    return [float(loss) for loss in re.findall(rf"^{label}.*?: loss.*? (\d+\.\d+)", text, re.M)]
+
+
+def test_it_learns_and_continues_from_the_checkpoint_on_fewer_devices() -> None:
+    sizes = ("--steps", "40", "--microbatches", str(N_MICROBATCHES), "--width", str(WIDTH))
+    run = run_script(EXAMPLE, *sizes, "--compare")
+    assert run.returncode == 0, run.stderr
+    assert "/job:worker/task:1 is lost, and with it half of the model" in run.stdout
+
+    trained = losses("step", run.stdout)
+    assert trained[0] > UNTRAINED
+    assert trained[-1] < UNTRAINED - 1
+    (saved,), (restored,) = losses("saved", run.stdout), losses("restored", run.stdout)
+    assert restored == pytest.approx(saved, abs=2e-5)
+    assert losses("step 20", run.stdout) == [pytest.approx(saved, abs=1e-3)]
+    ways = losses("(?:scan|Python loop)", run.stdout)
+    assert len(ways) == 3
+    assert ways == pytest.approx([ways[0]] * 3, abs=1e-4)
+
+
+def test_only_activations_and_their_gradients_are_sent(
+    example: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = example.Texts(N_MICROBATCHES)
+    layers = example.make_layers(texts.n_characters, WIDTH)
+    with example.start_cluster() as cluster, tf.connect(cluster.target()):
+        placement = example.Pipeline(layers, example.FOUR_STAGES).step.placement(texts(0))
+    assert {str(device) for device in placement.values()} == {*example.FOUR_STAGES}
+    sent = {
+        (tensor, placement[op])
+        for op in placement
+        for tensor in op.inputs
+        if tensor.op in placement and placement[tensor.op] != placement[op]
+    }
+    # Each stage but the last sends its activations, and each but the first their gradients; the
+    # number of the iteration, which the last one takes the wanted texts by, is a scalar.
+    shapes = sorted(tensor.shape for tensor, _ in sent)
+    assert shapes == [()] + [(example.BATCH, example.LENGTH, WIDTH)] * 6
