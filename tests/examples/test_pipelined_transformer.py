@@ -32,29 +32,28 @@ def example() -> ModuleType:
 
 def losses(label: str, text: str) -> list[float]:
     """The losses of the lines that begin with a pattern."""
-    return [float(loss) for loss in re.findall(rf"^{label}.*?: loss.*? (\d+\.\d+)", text, re.M)]
+    return [float(loss) for loss in re.findall(rf"^{label}: loss (\d+\.\d+)", text, re.M)]
 
 
-def test_it_learns_and_continues_from_the_checkpoint_on_fewer_devices() -> None:
+def test_it_learns_and_continues_from_the_checkpoint_in_fewer_stages() -> None:
     sizes = ("--steps", "40", "--microbatches", str(N_MICROBATCHES), "--width", str(WIDTH))
     run = run_script(EXAMPLE, *sizes, "--compare")
     assert run.returncode == 0, run.stderr
     assert "/job:worker/task:1 is lost, and with it half of the model" in run.stdout
 
-    trained = losses("step", run.stdout)
+    trained = losses(r"step \d+", run.stdout)
     assert trained[0] > UNTRAINED
     assert trained[-1] < UNTRAINED - 1
-    (saved,), (restored,) = losses("saved", run.stdout), losses("restored", run.stdout)
-    assert restored == pytest.approx(saved, abs=2e-5)
-    assert losses("step 20", run.stdout) == [pytest.approx(saved, abs=1e-3)]
-    ways = losses("(?:scan|Python loop)", run.stdout)
-    assert len(ways) == 3
-    assert ways == pytest.approx([ways[0]] * 3, abs=1e-4)
+    before, after = losses("step 20", run.stdout)
+    assert after == pytest.approx(before, abs=2e-4)
+    first, *others = losses("(?:scan|Python loop) .*", run.stdout)
+    assert others == pytest.approx([first] * 2, abs=2e-4)
 
 
 def test_only_activations_and_their_gradients_are_sent(
     example: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "2")  # the example sets it
     texts = example.Texts(N_MICROBATCHES)
     layers = example.make_layers(texts.n_characters, WIDTH)
     with example.start_cluster() as cluster, tf.connect(cluster.target()):

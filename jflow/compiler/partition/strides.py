@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jflow.plan import MAX_EDGES, Instruction, Loop, Plan, Send
+from jflow.plan import MAX_EDGES, MAX_TRIPS, Instruction, Loop, Plan, Send
 
 
 def with_strides(plans: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -31,7 +31,7 @@ def with_strides(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     def add(number: int, cycle: int | None) -> int:
         """Adds the stride and cycle of a loop; returns the number of edges that it needs."""
         stride = max((add(one, 2 * windows[one]) for one in inner[number]), default=n_edges)
-        numbers[number] = stride, cycle or MAX_EDGES // stride
+        numbers[number] = stride, cycle or min(MAX_EDGES // stride, MAX_TRIPS)
         return stride * numbers[number][1]
 
     for number in inner.keys() - {one for several in inner.values() for one in several}:

@@ -158,39 +158,46 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
 
 def _edges(plans: Iterable[Plan]) -> Iterator[EdgeName]:
     for plan in plans:
-        for one in (plan, *(loop.body for loop in plan.loops)):
-            names = _slot_names(one)
-            for send in (each for each in one.instructions if isinstance(each, Send)):
-                name = names.get(send.slot, "a constant")
-                yield EdgeName(send.edge, name, str(plan.device), str(send.target))
+        names = _slot_names(plan)
+        for send in (one for one in plan.instructions if isinstance(one, Send)):
+            name = names.get(send.slot, "a constant")
+            yield EdgeName(send.edge, name, str(plan.device), str(send.target))
+        yield from _edges(loop.body for loop in plan.loops)
 
 
-def _instructions(plan: Plan, edge_names: Mapping[int, str]) -> Iterator[SampledInstruction]:
-    """Yields the instructions of a plan, and then those of the bodies of its loops."""
+def _instructions(
+    plan: Plan,
+    edge_names: Mapping[int, str],
+    first: int = 0,
+    given: Mapping[int, int] | None = None,
+) -> Iterator[SampledInstruction]:
+    """Yields the instructions of a plan, and then those of the bodies of its loops.
+
+    Args:
+      plan: the plan.
+      edge_names: the names of edges.
+      first: the number of its first instruction.
+      given: of a body: by fed value, the instruction outside of it that makes the value.
+    """
     makers: dict[int, int] = {}  # the instruction that fills a slot
-    loops: list[tuple[Loop, int, dict[int, int]]] = []
-    n_all = len(plan.instructions)
-    for number, one in enumerate(plan.instructions):
-        yield _instruction(one, makers, edge_names, _slot_names(plan))
+    names, bodies = _slot_names(plan), []
+    next_body = first + len(plan.instructions)
+    for number, one in enumerate(plan.instructions, first):
+        if given is not None and isinstance(one, Feed):
+            inputs = (given[one.index],) if one.index in given else ()
+            yield SampledInstruction(f"fed value {one.index}", "pass", inputs)
+        else:
+            yield _instruction(one, makers, edge_names, names)
         makers |= dict.fromkeys(_filled(one), number)
         if isinstance(one, Loop):
-            loops.append((one, n_all, dict(makers)))
-            by_index = {fetch.index: n_all + i for i, fetch in _fetches(one.body)}
-            finals = ((carry.final, by_index[carry.fetch]) for carry in one.carries)
-            makers |= {slot: at for slot, at in finals if slot is not None}
-            n_all += len(one.body.instructions)
-    for loop, first, outer in loops:
-        given = {feed: outer.get(slot) for slot, feed in loop.consts}
-        given |= {carry.feed: outer.get(carry.init) for carry in loop.carries}
-        inside: dict[int, int] = {}
-        for number, one in enumerate(loop.body.instructions, first):
-            if isinstance(one, Feed):
-                source = given.get(one.index)
-                inputs = () if source is None else (source,)
-                yield SampledInstruction(f"fed value {one.index}", "pass", inputs)
-            else:
-                yield _instruction(one, inside, edge_names, _slot_names(loop.body))
-            inside |= dict.fromkeys(_filled(one), number)
+            outside = {feed: makers[slot] for slot, feed in one.consts if slot in makers}
+            outside |= {x.feed: makers[x.init] for x in one.carries if x.init in makers}
+            bodies.append((one.body, next_body, outside))
+            by_index = {fetch.index: next_body + i for i, fetch in _fetches(one.body)}
+            makers |= {x.final: by_index[x.fetch] for x in one.carries if x.final is not None}
+            next_body += len(one.body.all_instructions)
+    for body, number, outside in bodies:
+        yield from _instructions(body, edge_names, number, outside)
 
 
 def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:

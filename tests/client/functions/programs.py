@@ -87,8 +87,6 @@ class Transformation:
       apply: takes the body and the arguments.
       takes, gives: kinds.
       one_device: whether all of the body runs on one device.
-      is_loop: whether it is a loop or conditional; one over several devices has no other one
-        inside.
       closes_over: whether the body may use values from outside.
       reverse, forward: whether derivatives in that mode are taken of the body.
       only_forward, only_reverse: whether the whole has derivatives in one mode only.
@@ -98,7 +96,6 @@ class Transformation:
     takes: str = "v"
     gives: str = "v"
     one_device: bool = False
-    is_loop: bool = False
     closes_over: bool = True
     reverse: bool = False
     forward: bool = False
@@ -187,15 +184,13 @@ TRANSFORMATIONS = {
         lambda body, x: jnp.tanh(jax.hessian(_total(body))(x)), "v", "m", reverse=True, forward=True
     ),
     "vmap": Transformation(lambda body, m: jax.vmap(body)(m), "m", "m"),
-    "scan, carried": Transformation(_scan(0), "vm", is_loop=True),
-    "scan, collected": Transformation(_scan(1), "vm", "m", is_loop=True),
-    "map": Transformation(lax.map, "m", "m", is_loop=True),
-    "loop": Transformation(
-        lambda body, x: lax.fori_loop(0, 2, lambda i, y: body(y) + i, x), is_loop=True
-    ),
-    "cond": Transformation(_cond, "iv", is_loop=True),
-    "switch": Transformation(_switch, "iv", is_loop=True),
-    "while": Transformation(_while, "iv", is_loop=True, only_forward=True),
+    "scan, carried": Transformation(_scan(0), "vm"),
+    "scan, collected": Transformation(_scan(1), "vm", "m"),
+    "map": Transformation(lax.map, "m", "m"),
+    "loop": Transformation(lambda body, x: lax.fori_loop(0, 2, lambda i, y: body(y) + i, x)),
+    "cond": Transformation(_cond, "iv"),
+    "switch": Transformation(_switch, "iv"),
+    "while": Transformation(_while, "iv", only_forward=True),
     "remat": Transformation(lambda body, x: jax.checkpoint(body)(x)),
     "grad of remat": Transformation(_remat_grad, reverse=True),
     "custom_vjp": Transformation(_custom_vjp, closes_over=False, only_reverse=True),
@@ -315,12 +310,10 @@ class _Scope:
       depth: how deep transformations may nest here.
       requested: whether a block around them asks for a device.
       reverse, forward: whether derivatives are taken in that mode.
-      in_loop: whether they are in a loop.
     """
 
     devices: tuple[str, ...]
     depth: int
-    in_loop: bool = False
     requested: str | None = None
     reverse: bool = False
     forward: bool = False
@@ -337,7 +330,6 @@ class _Scope:
             self,
             devices=devices,
             depth=self.depth - 1,
-            in_loop=self.in_loop or transformation.is_loop,
             reverse=self.reverse or transformation.reverse,
             forward=self.forward or transformation.forward,
         )
@@ -403,7 +395,7 @@ def _node(draw: st.DrawFn, scope: _Scope, kinds: list[str]) -> tuple[Node, str]:
     transformation = TRANSFORMATIONS[what]
     requested = device or scope.requested
     devices = scope.devices
-    if (transformation.one_device or (transformation.is_loop and scope.in_loop)) and devices:
+    if transformation.one_device and devices:
         devices = (requested or draw(st.sampled_from(devices)),)
     inside = replace(scope.inside(transformation, devices), requested=requested)
     pool = [*kinds, "v"] if transformation.closes_over else ["v"]

@@ -161,7 +161,7 @@ TRANSFORMATIONS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] =
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 @given(st.data())
-@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 def test_a_drawn_scan_gives_what_jax_gives(
     connection: tf.function.Connection, backend: Backend, name: str, data: st.DataObject
 ) -> None:
@@ -237,7 +237,7 @@ def _while(
 
 @pytest.mark.parametrize("transformed", ["plain", "jvp", "vmap"])
 @given(st.data())
-@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 def test_a_drawn_while_gives_what_jax_gives(
     connection: tf.function.Connection, backend: Backend, transformed: str, data: st.DataObject
 ) -> None:
@@ -270,7 +270,7 @@ def test_a_drawn_while_gives_what_jax_gives(
 
 @pytest.mark.parametrize("transformed", ["plain", "grad", "vmap of grad"])
 @given(st.data())
-@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), suppress_health_check=list(HealthCheck))
 def test_a_drawn_conditional_gives_what_jax_gives(
     connection: tf.function.Connection, backend: Backend, transformed: str, data: st.DataObject
 ) -> None:

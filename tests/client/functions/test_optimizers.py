@@ -127,3 +127,33 @@ def test_these_are_all_the_optimizers() -> None:
     assert len(OPTIMIZERS) > 40
     assert {"sgd", "adam", "adamw", "lion", "lamb", "lbfgs", "muon", "sm3"} <= set(OPTIMIZERS)
     assert set(SHORT) <= set(OPTIMIZERS)
+
+
+def test_lbfgs_searches_a_line_over_a_model_on_two_devices(
+    backend: Backend, connection: tf.function.Connection
+) -> None:
+    params, x, y = _data()
+    first, *_, last = backend.devices
+
+    def loss(params: Any) -> Any:
+        with tf.device(first):
+            hidden = jnp.tanh(x @ params["w"])
+        with tf.device(last):
+            return jnp.mean((hidden + params["b"] - y) ** 2)
+
+    solver = optax.lbfgs()
+
+    def step(params: Any, state: Any) -> Any:
+        value, slopes = optax.value_and_grad_from_state(loss)(params, state=state)
+        updates, state = solver.update(
+            slopes, state, params, value=value, grad=slopes, value_fn=loss
+        )
+        return optax.apply_updates(params, updates), state, value
+
+    plain, placed = jax.jit(step), tf.function(step)
+    wanted = found = params, solver.init(params)
+    for _ in range(3):
+        *wanted, value = plain(*wanted)
+        *found, same = placed(*found)
+        np.testing.assert_allclose(same, value, 1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-3, 1e-4), found[0], wanted[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jax import lax
 import jflow as tf
 from jflow.base.cluster import DeviceSpec
 from jflow.compiler.graph import request
-from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.hoisting import hoist_state, spans_devices
 from jflow.compiler.graph.primitives import ACCESSES, VariableRef, assign_p, read_p
 
 
@@ -181,29 +181,45 @@ def test_a_loop_or_branch_goes_where_its_body_asks_for(name: str) -> None:
     assert request.requested_device(loop) == DeviceSpec(job="ps", type="CPU", index=1)
 
 
-def test_a_loop_with_two_devices_is_refused_with_both() -> None:
-    body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
-    with pytest.raises(NotImplementedError, match=r"while.*test_hoisting\.py.*CPU:1 and .*CPU:2"):
-        _flat(lambda x: lax.while_loop(lambda y: y[0] > 0, body, x), ARGUMENT)
-
-
-def test_a_scan_with_two_devices_stays_and_each_equation_asks_for_one() -> None:
+@pytest.mark.parametrize("name", ["scan", "while", "cond", "switch", "jit in cond in scan"])
+def test_a_loop_with_two_devices_stays_and_each_equation_asks_for_one(name: str) -> None:
     body = _on("/cpu:1", lambda y: jax.jit(_on("/cpu:2", jnp.sin))(y) + _read(X))
-    flat = _flat(lambda x: lax.map(body, x), ARGUMENT)
-    (scan,) = [eqn for eqn in flat.eqns if eqn.primitive.name == "scan"]
+    flat = _flat(lambda x: LOOPS[name](body, x), ARGUMENT)
+    (loop,) = [eqn for eqn in flat.eqns if _inside(eqn)]
+    assert request.requested_device(loop) == DeviceSpec()
     devices = {
-        eqn.primitive.name: request.requested_device(eqn) for eqn in scan.params["jaxpr"].eqns
+        request.requested_device(eqn).index
+        for eqn in _all_inside(loop)
+        if eqn.primitive.name == "sin"
     }
-    assert devices == {
-        "sin": DeviceSpec(type="CPU", index=2),
-        "add": DeviceSpec(type="CPU", index=1),
-    }
+    assert devices == {2}
+    assert not any(eqn.primitive.name in ("jit", "pjit") for eqn in _requesting(loop))
 
 
-def test_a_scan_with_two_devices_inside_another_is_refused() -> None:
-    body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
-    with pytest.raises(NotImplementedError, match=r"scan.*test_hoisting\.py.*CPU:1 and .*CPU:2"):
-        _flat(lambda x: lax.fori_loop(0, 2, lambda _, y: lax.map(body, y), x), ARGUMENT)
+def _requesting(eqn: jex.JaxprEqn) -> list[jex.JaxprEqn]:
+    """The equations inside of another one that request several devices, except loops."""
+    return [
+        inner
+        for inner in _all_inside(eqn)
+        if len(request.requests_in_bodies(inner)) > 1 and not spans_devices(inner)
+    ]
+
+
+def _all_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
+    """The equations of the bodies of an equation, and those of theirs."""
+    for body in jex.jaxprs_in_params(eqn.params):
+        for inner in body.eqns:
+            yield inner
+            yield from _all_inside(inner)
+
+
+def test_a_loop_with_effects_on_two_devices_is_refused_with_its_line() -> None:
+    def body(y: Any) -> Any:
+        jax.debug.print("{}", y)
+        return _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)(y)
+
+    with pytest.raises(NotImplementedError, match=r"'scan' \(at .*test_hoisting\.py.*effects"):
+        _flat(lambda x: lax.map(body, x), ARGUMENT)
 
 
 def test_a_checkpoint_with_two_devices_is_opened() -> None:
