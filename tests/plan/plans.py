@@ -14,11 +14,13 @@ from jflow.plan import (
     MAX_SLOTS,
     NAN_CHECK,
     Call,
+    Carry,
     EqualSizes,
     Feed,
     Fetch,
     InputSize,
     Instruction,
+    Loop,
     Plan,
     Program,
     Recv,
@@ -173,6 +175,27 @@ def _of_x(number: int) -> InputSize:
 UPDATE = Run(Program("p", (), (0,)), reads=(0,), writes=(0,))
 ANY: Any = None
 
+DOUBLE = Run(Program("p", (), (0,)), inputs=(0,), outputs=(1,))
+BODY = Plan(HERE, 3, (), ((Feed(0, 0),), (DOUBLE, Fetch(1, 0))), (), ((), (0,)))
+LOOP = Loop(0, BODY, trips=3, window=2, stride=1, cycle=4, carries=(Carry(0, 0, 0, 1),))
+"""A loop that doubles a carry in its own memory."""
+
+
+def _with_body(*stages: Sequence[Instruction], **changes: Any) -> Loop:
+    """The loop with another body, in which each stage comes after the one before."""
+    after = tuple((number - 1,) if number else () for number in range(len(stages)))
+    body = replace(BODY, stages=tuple(map(tuple, stages)), after=after)
+    return replace(LOOP, body=replace(body, **changes))
+
+
+def _nested(depth: int) -> Loop:
+    loop = LOOP
+    for number in range(1, depth):
+        body = replace(BODY, stages=((Feed(0, 0),), (replace(loop, number=number), Fetch(1, 0))))
+        loop = replace(LOOP, body=body)
+    return loop
+
+
 SENSELESS: dict[str, tuple[Plan, str]] = {
     # Numbers out of range.
     "a feed to no slot": (_bad(Feed(1, 4)), "slot 4 is out of range"),
@@ -316,6 +339,62 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a value that is fetched twice": (_bad(Fetch(0, 0), Fetch(0, 0)), "value 0 is fetched twice"),
     "a value of no number": (_bad(Fetch(0, -1)), "-1 is not the number of a value"),
     "a feed of no number": (_bad(Feed(-1, 1)), "-1 is not the number of a value"),
+    # Loops.
+    "a loop of no iterations": (
+        _bad(replace(LOOP, trips=0)),
+        "iterations of a loop is 0",
+    ),
+    "a loop of no window": (_bad(replace(LOOP, window=0)), "the window of a loop is 0"),
+    "a loop of a large window": (_bad(replace(LOOP, window=5000)), "the window of a loop is 5000"),
+    "a loop of no stride": (_bad(replace(LOOP, stride=0)), "the stride of a loop is 0"),
+    "a loop whose edges repeat": (_bad(replace(LOOP, cycle=1)), "the cycle of a loop is 1"),
+    "a loop of too many edges": (_bad(replace(LOOP, stride=2**31)), "the cycle of a loop is 4"),
+    "a loop of too many slots": (
+        _bad(replace(LOOP, window=4096, cycle=4096, body=replace(BODY, n_slots=300))),
+        "slots may be under way",
+    ),
+    "a body that uses variables": (
+        _bad(replace(LOOP, body=replace(BODY, variables=(X,)))),
+        "the body of a loop uses variables or resources",
+    ),
+    "a body one after another": (
+        _bad(replace(LOOP, body=replace(BODY, after=()))),
+        "the body of a loop is not in dataflow order",
+    ),
+    "a body of another device": (
+        _bad(replace(LOOP, body=replace(BODY, device=THERE))),
+        "the body of a loop is for /job:w/task:1",
+    ),
+    "a body without a value": (
+        _bad(replace(LOOP, consts=((0, 1),))),
+        "its feeds are [0], and the loop has values for [0, 1]",
+    ),
+    "a carry without a next value": (
+        _bad(replace(LOOP, carries=(Carry(0, 0, 1, 1),))),
+        "the values that it fetches are not the carries of the loop",
+    ),
+    "a carry without a first value": (
+        _bad(replace(LOOP, carries=(Carry(2, 0, 0, 1),))),
+        "slot 2 is read before it is filled",
+    ),
+    "a predicate that nothing gives": (
+        _bad(replace(LOOP, predicate=2)),
+        "nothing fills slot 2, the predicate of the loop",
+    ),
+    "a donated carry that is used again": (
+        _bad(_with_body((Feed(0, 0), Send(0, THERE, 0)), (DOUBLE, Fetch(1, 0)))),
+        "a carry that nothing else uses",
+    ),
+    "a donated value of all iterations": (
+        _bad(
+            replace(
+                _with_body((Feed(0, 0), Feed(1, 2)), (replace(DOUBLE, inputs=(2,)), Fetch(1, 0))),
+                consts=((0, 1),),
+            )
+        ),
+        "a carry that nothing else uses",
+    ),
+    "loops inside of each other without an end": (_bad(_nested(12)), "loops are more than 8 deep"),
     # Tables.
     "a variable of no dtype": (plan(variables=(replace(X, dtype="f33"),)), "unknown dtype 'f33'"),
     "a variable of a dtype": (plan(variables=(replace(X, dtype=3),)), "unknown dtype 3"),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from jflow.net.protocol.plan_codec import plan_from_proto, plan_to_proto
 from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, verify, verify_step
 from tests.drawn import examples
-from tests.plan.plans import FED, HERE, SENSELESS, THERE, plan, well_formed
+from tests.plan.plans import FED, HERE, LOOP, SENSELESS, THERE, plan, well_formed
 
 CASES = pytest.mark.parametrize("case", SENSELESS)
 
@@ -173,3 +173,61 @@ def test_a_plan_made_here_can_still_be_run():
     made = Plan(device, 2, (), ((Feed(0, 0), Call("identity", (0,), (1,)), Fetch(1, 0)),))
     step = LocalBackend().register(_compiled(made, n_fetches=1))
     assert step.run([np.float32(3)], FOREVER) == [3.0]
+
+
+def _looping(device: Device, **changes: object) -> Plan:
+    """A plan of a loop that gives its carry to the other device."""
+    other = THERE if device == HERE else HERE
+    sent, received = (0, 1) if device == HERE else (1, 0)
+    stages = (
+        (Feed(0, 0),),
+        (Send(sent, other, 0),),
+        (Recv(received, other, 1),),
+        (Run(Program("p"), inputs=(1,), outputs=(2,)), Fetch(2, 0)),
+    )
+    body = Plan(device, 3, (), stages, (), ((), (0,), (), (2,)))
+    loop = replace(LOOP, body=body, stride=2, cycle=8)
+    return replace(
+        plan((FED, replace(loop, **changes)), n_slots=2),
+        device=device,  # type: ignore[arg-type]
+    )
+
+
+def test_devices_with_a_loop_in_common_are_taken():
+    verify_step([_looping(HERE), _looping(THERE)], 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trips": 4},
+        {"window": 3},
+        {"stride": 3},
+        {"cycle": 9},
+        {"is_reversed": True},
+        {"predicate": 0},
+    ],
+)
+def test_devices_that_disagree_about_a_loop_are_refused(changes):
+    with pytest.raises(errors.InvalidArgumentError, match="disagree about loop 0"):
+        verify_step([_looping(HERE), _looping(THERE, **changes)], 0)
+
+
+def test_a_part_of_a_loop_without_the_others_is_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="which does not send it"):
+        verify_step([_looping(HERE)], 0)
+
+
+def test_edges_that_two_loops_share_are_refused():
+    def twice(device: Device) -> Plan:
+        (stage,) = _looping(device).stages
+        second = replace(stage[1], number=1, carries=(replace(stage[1].carries[0], final=None),))
+        return replace(_looping(device), stages=((*stage, second),))
+
+    with pytest.raises(errors.InvalidArgumentError, match="is also one of another loop"):
+        verify_step([twice(HERE), twice(THERE)], 0)
+
+
+def test_edges_beyond_the_stride_are_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="not less than the stride 1"):
+        verify_step([_looping(HERE, stride=1), _looping(THERE, stride=1)], 0)

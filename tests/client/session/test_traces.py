@@ -320,3 +320,27 @@ def test_python_functions_that_a_step_calls_are_traced(backend: Backend) -> None
 def test_an_unknown_trace_level_is_refused() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="as trace_level, got 7"):
         tf.RunOptions(trace_level=7)
+
+
+def test_a_trace_of_a_loop_has_its_parts_and_transfers_in_each_iteration(backend: Backend) -> None:
+    first, second = backend.devices[:2]
+
+    def body(total: Any, x: Any) -> Any:
+        with tf.device(first):
+            y = x * 2.0
+        with tf.device(second):
+            return total + y, None
+
+    with tf.Graph().as_default() as graph:
+        total = graph.apply(lambda xs: jax.lax.scan(body, 0.0, xs)[0], (np.arange(5, dtype="f"),))
+        with backend.session() as session:
+            session.run(total)
+            got, metadata = traced(session, total)
+    assert got == 20.0
+    programs = [span for span in metadata.trace.spans if span.kind == "program"]
+    in_body = [span for span in programs if "mul" in span.name or "add" in span.name]
+    assert len(in_body) == 10
+    assert len({span.device for span in in_body}) == 2
+    transfers = [one for one in metadata.trace.transfers if "mul" in one.name]
+    assert len(transfers) == 5
+    assert all(one.finish >= one.start for one in transfers)
