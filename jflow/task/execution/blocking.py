@@ -20,8 +20,9 @@ from jflow.errors import CancelledError, OpError
 from jflow.plan import Recv, Send
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.state.resources.kernel import Wanted
-from jflow.task.execution.blocking_loop import run_loop
+from jflow.task.execution.blocking_loop import Interpret, run_loop
 from jflow.task.execution.callback import ClientFunction, LinkedCallback
+from jflow.task.execution.interpreter import interpret
 from jflow.task.execution.linked import LinkedLoop, LinkedPlan
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
@@ -73,6 +74,7 @@ class BlockingDriver:
       loops: the parts of each loop, with the positions of their plans.
       states: the states of the plans.
       check: raises an error if the step has to end, between the iterations of a loop.
+      interpret: the interpreter of the iterations of loops, which may trace.
     """
 
     def __init__(
@@ -81,7 +83,9 @@ class BlockingDriver:
         loops: LoopParts = NO_LOOPS,
         states: Sequence[StepState] = (),
         check: Callable[[str], None] = lambda _: None,
+        interpret: Interpret = interpret,
     ) -> None:
+        self._interpret = interpret
         self._check = check
         self._functions = functions
         self._loops = loops
@@ -106,7 +110,7 @@ class BlockingDriver:
         """Runs all parts of a loop."""
         number = loop.instruction.number
         parts = [LoopState(one, self._states[i]) for i, one in self._loops[number]]
-        run_loop(parts, self, self._check)
+        run_loop(parts, self, self._check, self._interpret)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""

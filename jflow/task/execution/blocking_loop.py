@@ -8,14 +8,22 @@ from typing import Any, NamedTuple
 
 from jflow.errors import InternalError, OpError
 from jflow.plan import Recv, Send
-from jflow.task.execution.interpreter import Driver, interpret
+from jflow.task.execution.interpreter import Driver
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
 
+Interpret = Callable[..., Generator[Any, None, None]]
+"""An interpreter, which may trace."""
 
-def run_loop(parts: Sequence[LoopState], driver: Driver[Any], check: Callable[[str], None]) -> None:
+
+def run_loop(
+    parts: Sequence[LoopState],
+    driver: Driver[Any],
+    check: Callable[[str], None],
+    interpret: Interpret,
+) -> None:
     """Runs all parts of a loop together, and of the loops inside of it, to their end.
 
     One device after another is given one program, if one is ready. So it is given its programs in
@@ -25,22 +33,26 @@ def run_loop(parts: Sequence[LoopState], driver: Driver[Any], check: Callable[[s
       parts: the parts of the devices.
       driver: performs instructions without waiting.
       check: called before each iteration with what is done; raises an error to end the loop.
+      interpret: the interpreter of instances.
 
     Raises:
       OpError: as the instructions do, with the iteration.
     """
-    _BlockingLoop(driver, check).run(parts)
+    _BlockingLoop(driver, check, interpret).run(parts)
 
 
 class _BlockingLoop:
     """The parts of loops that run together.
 
     Args:
-      driver, check: as for `run_loop`.
+      driver, check, interpret: as for `run_loop`.
     """
 
-    def __init__(self, driver: Driver[Any], check: Callable[[str], None]) -> None:
+    def __init__(
+        self, driver: Driver[Any], check: Callable[[str], None], interpret: Interpret
+    ) -> None:
         self._driver = driver
+        self._interpret = interpret
         self._check = check
         self._exchange = _Exchange()
         # The parts that run, with what goes on when one of an inner loop has ended.
@@ -77,7 +89,7 @@ class _BlockingLoop:
             return has_begun
         driver = _IterationDriver(self._driver, self._exchange)
         state = part.states[instance[1]]
-        running = interpret(zip(repeat(0), part.work(instance)), (state,), driver)
+        running = self._interpret(zip(repeat(0), part.work(instance)), (state,), driver)
         self._go_on(_Waiting(part, instance, running))
         return True
 

@@ -271,7 +271,7 @@ class LocalExecutable:
                 states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
             woken = Woken() if woken is None else woken
             check = partial(_check, deadline, woken)
-            driver = self._driver or BlockingDriver(self._functions, self._loops, states, check)
+            driver = self._driver or BlockingDriver(self._functions, self._loops, states, check, go)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
                 run_fibers(fibers, self._predecessors, deadline, woken, self.names)
