@@ -168,8 +168,8 @@ class _PlanVerifier:
         plan = self._plan
         if plan.variables or plan.resources:
             self._fail("the body of a loop uses variables or resources")
-        if len(plan.after) != len(plan.stages):
-            self._fail("the body of a loop is not in dataflow order")
+        if not plan.stages or len(plan.after) != len(plan.stages):
+            self._fail("the body of a loop is not in dataflow order, or has no stages")
         carried = [carry.feed for carry in loop.carries]
         index = [] if loop.index is None else [loop.index]
         given = sorted([*(feed for _, feed in loop.consts), *carried, *index])

@@ -361,6 +361,10 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
         _bad(replace(LOOP, body=replace(BODY, after=()))),
         "the body of a loop is not in dataflow order",
     ),
+    "a body of nothing": (
+        _bad(replace(LOOP, body=Plan(HERE, 0, (), ()), carries=())),
+        "is not in dataflow order, or has no stages",
+    ),
     "a body of another device": (
         _bad(replace(LOOP, body=replace(BODY, device=THERE))),
         "the body of a loop is for /job:w/task:1",
