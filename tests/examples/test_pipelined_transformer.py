@@ -37,15 +37,15 @@ def losses(label: str, text: str) -> list[float]:
 
 
 def test_it_learns_and_continues_from_the_checkpoint_in_fewer_stages() -> None:
-    sizes = ("--steps", "40", "--microbatches", str(N_MICROBATCHES), "--width", str(WIDTH))
+    sizes = ("--steps", "20", "--microbatches", str(N_MICROBATCHES), "--width", str(WIDTH))
     run = run_script(EXAMPLE, *sizes, "--compare", environment={"XLA_FLAGS": QUICK_TO_COMPILE})
     assert run.returncode == 0, run.stderr
     assert "/job:worker/task:1 is lost, and with it half of the model" in run.stdout
 
     trained = losses(r"step \d+", run.stdout)
     assert trained[0] > UNTRAINED
-    assert trained[-1] < UNTRAINED - 1
-    before, after = losses("step 20", run.stdout)
+    assert trained[-1] < UNTRAINED - 0.8
+    before, after = losses("step 10", run.stdout)
     assert after == pytest.approx(before, abs=2e-4)
     first, *others = losses("(?:scan|Python loop) .*", run.stdout)
     assert others == pytest.approx([first] * 2, abs=2e-4)

@@ -21,7 +21,7 @@ from jflow.state.core import StepEffect
 from jflow.state.resources import Containers, Writing
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver, interpret
-from jflow.task.execution.linked import LinkedInstruction, LinkedPlan, LinkedRun
+from jflow.task.execution.linked import LinkedInstruction, LinkedLoop, LinkedPlan, LinkedRun
 from jflow.task.execution.step_state import EdgeOf, StepState, Watch
 from jflow.task.execution.variables import QUEUED_S, VariableAccess
 
@@ -130,7 +130,8 @@ class _Watch:
     ) -> Generator[tuple[int, LinkedInstruction], None, None]:
         """Yields the instructions, and records each as done when the next one is taken.
 
-        Nothing is recorded of an instruction that fails. Programs are recorded where they run.
+        Nothing is recorded of an instruction that fails. Programs are recorded where they run, and of
+        a loop its iterations.
         """
         for number, linked in work:
             state = self._begin(states[number], linked)
@@ -141,7 +142,7 @@ class _Watch:
             if isinstance(linked, Recv):
                 if self._waited is not None:
                     recorder.span(WAIT, linked, start)
-            elif not isinstance(linked, Send) and not _is_program(linked):
+            elif not isinstance(linked, Send | LinkedLoop) and not _is_program(linked):
                 waited = self._waited
                 recorder.span(CALL, linked.instruction, start if waited is None else waited)
 
