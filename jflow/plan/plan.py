@@ -327,8 +327,7 @@ class Loop:
         trips = "" if self.trips == MAX_TRIPS else f" of {self.trips} iterations"
         title = f"loop {self.number}{trips}{order}{most}, {self.window} at once"
         parts = "; ".join((title, *index, *clauses, *map(str, self.carries)))
-        body = self.body.text().replace("\n", "\n        ")
-        return f"{parts}" + (f"   [op {self.op!r}]" if self.op else "") + f"\n        {body}"
+        return f"{parts}" + (f"   [op {self.op!r}]" if self.op else "")
 
 
 Instruction = Feed | Recv | Run | Call | Send | Fetch | Loop
@@ -436,11 +435,19 @@ class Plan:
         for number, stage in enumerate(self.stages):
             after = ", ".join(map(str, self.after[number])) if number < len(self.after) else ""
             title = f"stage {number} after {after}" if after else f"stage {number}"
-            lines += notation.section(title, map(str, stage))
+            lines += notation.section(title, map(_with_body, stage))
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _with_body(one: Instruction) -> str:
+    """Formats an instruction, a loop with its body."""
+    if not isinstance(one, Loop):
+        return str(one)
+    body = one.body.text().replace("\n", "\n        ")
+    return f"{one}\n        {body}"
 
 
 def stride_of(plans: Iterable[Plan]) -> int:

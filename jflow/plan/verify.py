@@ -70,8 +70,9 @@ MAX_WINDOW = 1 << 12
 MAX_LOOP_DEPTH = 8
 """Maximum number of loops inside of each other."""
 
-MAX_WINDOW_SLOTS = 1 << 20
-"""Maximum number of slots of the iterations that may be under way."""
+MAX_UNDER_WAY = 1 << 18
+"""Maximum number of slots and stages of all iterations of a plan that may be under way, those of
+inner loops in each iteration of the outer ones."""
 
 
 def verify(plan: Plan) -> None:
@@ -153,6 +154,11 @@ class _PlanVerifier:
             for one in stage:
                 self._check(one)
         self._check_filled()
+        if self._loop is None and (n_under_way := _n_under_way(plan)) > MAX_UNDER_WAY:
+            self._fail(
+                f"iterations with {n_under_way} slots and stages in all may be under way; the "
+                f"limit is {MAX_UNDER_WAY}; choose a smaller window"
+            )
         if self._loop is not None:
             self._check_body(self._loop)
 
@@ -176,7 +182,11 @@ class _PlanVerifier:
         feeds = sorted(one.index for one in plan.instructions if isinstance(one, Feed))
         if given != feeds:
             self._fail(f"its feeds are {feeds[:100]}, and the loop has values for {given[:100]}")
-        is_predicate = (x.slot == loop.predicate for x in plan.instructions if isinstance(x, Fetch))
+        fetches = [one for one in plan.instructions if isinstance(one, Fetch)]
+        for one in fetches:
+            if self._filled[one.slot] < 0:
+                self._fail("the next value of a carry is a fed value", one)
+        is_predicate = (one.slot == loop.predicate for one in fetches)
         n_fetched = len({carry.fetch for carry in loop.carries}) + any(is_predicate)
         if not {carry.fetch for carry in loop.carries} <= self._fetched or n_fetched != len(
             self._fetched
@@ -403,11 +413,6 @@ class _PlanVerifier:
         ):
             if not (_is_index(number, end) and number >= least):
                 self._fail(f"the {what} of a loop is {number}; expected {least} to {end - 1}")
-        if loop.window * loop.body.n_slots > MAX_WINDOW_SLOTS:
-            self._fail(
-                f"{loop.window} iterations of {loop.body.n_slots} slots may be under way; the "
-                f"limit is {MAX_WINDOW_SLOTS} slots; choose a smaller window"
-            )
         for slot in loop.inputs:
             self._read(slot, loop)
         for slot in loop.outputs:
@@ -442,6 +447,14 @@ class _PlanVerifier:
     def _check_text(self, text: Any, what: str, one: Instruction) -> None:
         if not isinstance(text, str):
             self._fail(f"expected {what}, got {text!r}", one)
+
+
+def _n_under_way(plan: Plan) -> int:
+    """Returns how many slots and stages the iterations of a plan's loops may have at once."""
+    return sum(
+        loop.window * (loop.body.n_slots + len(loop.body.stages) + _n_under_way(loop.body))
+        for loop in plan.loops
+    )
 
 
 def _slots(one: Instruction) -> Iterable[Any]:

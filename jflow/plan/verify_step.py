@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from jflow.base.cluster import Device
 from jflow.errors import InvalidArgumentError
-from jflow.plan.plan import Loop, Plan, Recv, Send, fetch_indices
+from jflow.plan.plan import MAX_EDGES, Loop, Plan, Recv, Send, fetch_indices, stride_of
 
 
 def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
@@ -36,15 +36,18 @@ def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
             raise InvalidArgumentError(f"a step has two plans for {plan.device}")
         devices.add(plan.device)
     _verify_edges(plans)
-    _verify_loops(plans, set())
+    if stride := stride_of(plans):
+        _verify_strides(plans, stride)
+        _verify_loops(plans, set(), dict.fromkeys(_edges_of(plans), -1))
 
 
-def _verify_loops(plans: Sequence[Plan], numbers: set[int]) -> None:
+def _verify_loops(plans: Sequence[Plan], numbers: set[int], owners: dict[int, int]) -> None:
     """Checks that devices agree about their loops, and the edges of these.
 
     Args:
       plans: those of a step, or the bodies of a loop.
       numbers: the numbers of the loops that were checked before.
+      owners: by edge, the loop whose body has it; -1 for the step.
     """
     loops: dict[int, list[tuple[int, Loop]]] = {}
     for plan in plans:
@@ -52,8 +55,6 @@ def _verify_loops(plans: Sequence[Plan], numbers: set[int]) -> None:
             for one in stage:
                 if isinstance(one, Loop):
                     loops.setdefault(one.number, []).append((number, one))
-    # The edges of a step and of its loops are different numbers.
-    owners: dict[int, int] = dict.fromkeys(_edges_of(plans), -1) if loops else {}
     for number, parts in loops.items():
         bodies = [loop.body for _, loop in parts]
         if number in numbers or len({_shared(stage, loop) for stage, loop in parts}) > 1:
@@ -63,15 +64,38 @@ def _verify_loops(plans: Sequence[Plan], numbers: set[int]) -> None:
                 "iterations, window, direction or edges differ"
             )
         numbers.add(number)
-        stride = parts[0][1].stride
-        for edge in _all_edges_of(bodies):
-            if owners.setdefault(edge, number) != number or edge >= stride:
+        for edge in _edges_of(bodies):
+            if owners.setdefault(edge, number) != number:
                 raise InvalidArgumentError(
-                    f"edge {edge} of loop {number} is also one of another loop or of the step, or "
-                    f"not less than the stride {stride}"
+                    f"edge {edge} of loop {number} is also one of another loop or of the step"
                 )
         _verify_edges(bodies)
-        _verify_loops(bodies, numbers)
+        _verify_loops(bodies, numbers, owners)
+
+
+def _verify_strides(plans: Sequence[Plan], stride: int, most: int = MAX_EDGES) -> None:
+    """Checks that edges of different iterations have different numbers.
+
+    An edge of the step or of a body is less than each stride, and each stride is a multiple of the
+    least one. So edges that differ in a body differ in all iterations. The edges of all iterations
+    of an inner loop are less than the stride of the outer one.
+
+    Args:
+      plans: those of a step, or the bodies of a loop.
+      stride: the least stride of the step.
+      most: the stride of the loop.
+    """
+    if (largest := max(_edges_of(plans), default=0)) >= stride:
+        raise InvalidArgumentError(
+            f"edge {largest} is not less than {stride}, the least stride of a loop"
+        )
+    for loop in (loop for plan in plans for loop in plan.loops):
+        if loop.stride % stride or loop.stride * loop.cycle > most:
+            raise InvalidArgumentError(
+                f"the edges of loop {loop.number} in all iterations, {loop.cycle} of stride "
+                f"{loop.stride}, are also those of others"
+            )
+        _verify_strides([loop.body], stride, loop.stride)
 
 
 def _shared(stage: int, loop: Loop) -> tuple[object, ...]:
@@ -79,17 +103,6 @@ def _shared(stage: int, loop: Loop) -> tuple[object, ...]:
     has_predicate = loop.predicate is not None
     numbers = loop.trips, loop.window, loop.stride, loop.cycle
     return stage, numbers, loop.is_reversed, has_predicate
-
-
-def _all_edges_of(bodies: Iterable[Plan]) -> set[int]:
-    """Returns the edges of bodies; those of inner loops by their numbers in the plan."""
-    edges = set()
-    for body in bodies:
-        edges |= _edges_of([body])
-        for loop in body.loops:
-            inner = _all_edges_of([loop.body])
-            edges |= {loop.edge(edge, i) for edge in inner for i in (0, loop.cycle - 1)}
-    return edges
 
 
 def _edges_of(plans: Iterable[Plan]) -> set[int]:

@@ -350,8 +350,14 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a loop whose edges repeat": (_bad(replace(LOOP, cycle=1)), "the cycle of a loop is 1"),
     "a loop of too many edges": (_bad(replace(LOOP, stride=2**31)), "the cycle of a loop is 4"),
     "a loop of too many slots": (
-        _bad(replace(LOOP, window=4096, cycle=4096, body=replace(BODY, n_slots=300))),
-        "slots may be under way",
+        _bad(
+            replace(
+                _with_body((Feed(0, 0),), (DOUBLE, Fetch(1, 0)), *[()] * 100),
+                window=4096,
+                cycle=4096,
+            )
+        ),
+        "slots and stages in all may be under way",
     ),
     "a body that uses variables": (
         _bad(replace(LOOP, body=replace(BODY, variables=(X,)))),
@@ -376,6 +382,10 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a carry without a next value": (
         _bad(replace(LOOP, carries=(Carry(0, 0, 1, 1),))),
         "the values that it fetches are not the carries of the loop",
+    ),
+    "a carry whose next value is a fed one": (
+        _bad(_with_body((Feed(0, 0), Fetch(0, 0)))),
+        "the next value of a carry is a fed value",
     ),
     "a carry without a first value": (
         _bad(replace(LOOP, carries=(Carry(2, 0, 0, 1),))),

@@ -202,7 +202,7 @@ def test_devices_with_a_loop_in_common_are_taken():
     [
         {"trips": 4},
         {"window": 3},
-        {"stride": 3},
+        {"stride": 4},
         {"cycle": 9},
         {"is_reversed": True},
         {"predicate": 0},
@@ -229,5 +229,5 @@ def test_edges_that_two_loops_share_are_refused():
 
 
 def test_edges_beyond_the_stride_are_refused():
-    with pytest.raises(errors.InvalidArgumentError, match="not less than the stride 1"):
+    with pytest.raises(errors.InvalidArgumentError, match="not less than 1, the least stride"):
         verify_step([_looping(HERE, stride=1), _looping(THERE, stride=1)], 0)

@@ -40,6 +40,7 @@ class Expansion(Graph):
       base: the graph.
       shapes: the shapes of fed tensors whose rank is unknown.
       roots: operations of the graph that the step needs; what they depend on is expanded.
+      fed: the tensors of the graph that the step is fed.
 
     Attributes:
       base: likewise.
@@ -48,20 +49,28 @@ class Expansion(Graph):
     """
 
     def __init__(
-        self, base: Graph, shapes: Mapping[Tensor, Sequence[Any]], roots: Iterable[Operation]
+        self,
+        base: Graph,
+        shapes: Mapping[Tensor, Sequence[Any]],
+        roots: Iterable[Operation],
+        fed: Collection[Tensor] = (),
     ) -> None:
         super().__init__()
         self.base = base
         self.copies: dict[Operation, Operation] = {}
         self._names = base._names.copy()
         self._shapes = shapes
+        self._fed = frozenset(fed)
+        self._fed_copies: set[Tensor] = set()
+        roots = [*roots]
+        opened_ops = _ancestors(roots, self._fed)
         self._atoms: dict[jex.Var, jex.Var] = {}
         refs = {op: ref for ref, op in base._handles.items()}
         needed = _ancestors(roots)
         for op in base.get_operations():
             if op in needed and op.eqn.primitive is recorded_p:
                 self._replay(op)
-            elif op in needed and spans_devices(op.eqn):
+            elif op in opened_ops and spans_devices(op.eqn):
                 self._open(op)
             else:
                 self._copy(op)
@@ -99,6 +108,8 @@ class Expansion(Graph):
 
     def _stand_for(self, old: Tensor, new: Tensor) -> None:
         self._tensors[new.var] = new
+        if old in self._fed:
+            self._fed_copies.add(new)
         if new.var is not old.var:
             self._atoms[old.var] = new.var
 
@@ -111,7 +122,7 @@ class Expansion(Graph):
         """Opens a loop or branch."""
         n_before = len(self._operations)
         inputs = [self.tensor(tensor) for tensor in op.inputs]
-        outputs = self._expanded(op, partial(opened, op), inputs, n_before)
+        outputs = self._expanded(op, partial(opened, op, self._fed_copies), inputs, n_before)
         self._stand_in(op, outputs, dict.fromkeys(tensor.op for tensor in outputs))
 
     def _replay(self, op: Operation) -> None:
@@ -185,13 +196,13 @@ def _differs(new: Tensor, old: Tensor) -> bool:
     return new.var is not old.var
 
 
-def _ancestors(roots: Iterable[Operation]) -> set[Operation]:
+def _ancestors(roots: Iterable[Operation], fed: Collection[Tensor] = ()) -> set[Operation]:
     ancestors: set[Operation] = set()
     pending = [*roots]
     while pending:
         op = pending.pop()
         if op not in ancestors:
             ancestors.add(op)
-            pending.extend(tensor.op for tensor in op.inputs)
+            pending.extend(tensor.op for tensor in op.inputs if tensor not in fed)
             pending.extend(op.control_inputs)
     return ancestors

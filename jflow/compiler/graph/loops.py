@@ -21,7 +21,7 @@ their carries are the results, which each of them passes on or replaces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,25 +53,30 @@ class Opened(NamedTuple):
       eqn: the equation.
       name: the name of the operation.
       line: the user's line that made it.
+      fed: the tensors whose values are inputs of the step.
     """
 
     eqn: jex.JaxprEqn
     name: str
     line: str
+    fed: Collection[Tensor]
 
 
-def opened(op: Operation, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
+def opened(
+    op: Operation, fed: Collection[Tensor], graph: Graph, inputs: Sequence[Tensor]
+) -> list[Tensor]:
     """Adds the operations of a loop or conditional under the current scopes.
 
     Args:
       op: the loop or conditional.
+      fed: the tensors of the copy whose values are inputs of the step.
       graph: a copy of its graph.
       inputs: the tensors of the copy in place of the inputs of `op`.
 
     Returns:
       Its results.
     """
-    return _opened(graph, Opened(op.eqn, op.name, op.origin), inputs)
+    return _opened(graph, Opened(op.eqn, op.name, op.origin, fed), inputs)
 
 
 def _opened(graph: Graph, source: Opened, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -186,9 +191,11 @@ class _Opening:
             carries, is_same = self._carries(body, len(consts), init)
             (goes_on,) = self._inline(test[0], [*test[1], *carries])
             # JAX's batched form ends when all examples have ended, and keeps those that have.
-            self.loop.predicate = self._apply(jnp.any, goes_on) if goes_on.ndim else goes_on
+            is_batch = bool(goes_on.ndim)
+            decides = self._apply(jnp.any, goes_on) if is_batch else self._made_here(goes_on)
+            self.loop.predicate = decides
             results = self._inline(body, [*consts, *carries])
-            if goes_on.ndim:
+            if is_batch:
                 pairs = zip(results, carries, strict=True)
                 results = [self._apply(_where, goes_on, new, old) for new, old in pairs]
             finals = self._finals(carries, is_same, results)
@@ -235,7 +242,7 @@ class _Opening:
         name = graph.unique_name(kind)
         line = origin.line_of(eqn) or self._source.line
         tensors = [graph.tensor_of(x) for x in args if not isinstance(x, jex.Literal)]
-        inner = Opened(eqn.replace(invars=args), name, line)
+        inner = Opened(eqn.replace(invars=args), name, line, self._source.fed)
         with graph.scopes.replaced(names=f"{name}/"), request.carried(eqn.ctx):
             return _opened(graph, inner, tensors)
 
@@ -298,7 +305,10 @@ class _Opening:
         for user in users:
             by_spec.setdefault(user.spec, []).append(user)
         array, _ = element.op.inputs
-        stacks = {} if array.op.loop is None else array.op.loop.stacks.get(array, {})
+        loop = array.op.loop
+        # What is fed is another array than the one that a loop has stacked.
+        is_stacked = loop is not None and array not in self._source.fed
+        stacks = loop.stacks.get(array, {}) if loop is not None and is_stacked else {}
         slices = []
         for number, (spec, here) in enumerate(by_spec.items()):
             source = stacks.get(spec, array)

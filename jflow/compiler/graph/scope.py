@@ -82,8 +82,8 @@ def device(
 def loop(*, window: int) -> AbstractContextManager[Any]:
     """Returns a context manager in which loops over devices have a window.
 
-    It holds for `jax.lax.scan`, `map` and `fori_loop` whose bodies request several devices; others
-    are not changed by it. On each device at most `window` iterations are under way, so it keeps the
+    It holds for loops of `jax.lax` whose bodies request several devices; others are not changed by
+    it. On each device at most `window` iterations are under way, so it keeps the
     values of so many: a larger window hides more latency, a smaller one needs less memory. By
     default it is twice the number of the loop's devices, at least two more than that number.
 

@@ -163,7 +163,7 @@ def expanded(
       NotImplementedError: if a loop cannot be opened; it has the user's line.
     """
     roots = [*request.targets, *(tensor.op for tensor in request.fetches)]
-    expansion = Expansion(graph, shapes, roots)
+    expansion = Expansion(graph, shapes, roots, request.fed)
     return expansion, StepRequest(
         tuple(expansion.copies[op] for op in request.targets),
         tuple(map(expansion.tensor, request.fetches)),
@@ -191,8 +191,12 @@ def compile_placed(
       InvalidArgumentError, UnimplementedError: if the operations cannot run in one step, or JAX
         cannot lower or export one of them.
     """
+    ops = list(placement)
+    if any(op.loop is not None for op in ops):
+        # In the graph's order the operations of a loop are together; a strategy has another one.
+        ops = [op for op in ops[0].graph.get_operations() if op in placement]
     cut = partition(
-        list(placement),
+        ops,
         placement,
         request.fed,
         request.fetches,

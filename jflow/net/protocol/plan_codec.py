@@ -70,7 +70,9 @@ def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     every = [one for plan in messages for one in (plan, *_bodies(plan))]
     stages = [stage for plan in every for stage in plan.stages]
     check_size(
-        n_stages=len(stages), n_instructions=sum(len(stage.instructions) for stage in stages)
+        n_stages=len(stages),
+        n_instructions=sum(len(stage.instructions) for stage in stages),
+        n_states=sum(len(plan.variables) + len(plan.resources) for plan in every),
     )
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
         sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)

@@ -86,7 +86,7 @@ def unsupported(plans: Iterable[Plan]) -> UnimplementedError | None:
     and by Python functions, cannot be taken back.
     """
     for plan in plans:
-        for one in plan.instructions:
+        for one in plan.all_instructions:
             if isinstance(one, Call) and (one.resources or one.function == CALLBACK):
                 what = "calls Python" if one.function == CALLBACK else f"uses {one.function!r}"
                 return UnimplementedError(
@@ -103,7 +103,10 @@ def writes_once(plans: Sequence[Plan]) -> bool:
     It can be applied once without staging: applying it, and noting that it is applied, are one.
     """
     writing = [
-        one for plan in plans for one in plan.instructions if isinstance(one, Run) and one.writes
+        one
+        for plan in plans
+        for one in plan.all_instructions
+        if isinstance(one, Run) and one.writes
     ]
     is_alone = len({plan.device.task for plan in plans}) == 1
     return is_alone and len(writing) == 1 and unsupported(plans) is None

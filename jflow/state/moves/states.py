@@ -105,7 +105,7 @@ def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
     changes = []
     for plan in plans:
         variables, resources = _variables(plan), _resources(plan)
-        for instruction in plan.instructions:
+        for instruction in plan.all_instructions:
             match instruction:
                 case Run(writes=(_, *_) as writes):
                     changes.append(frozenset(variables[i] for i in writes))
@@ -147,7 +147,7 @@ def is_restartable(plans: Iterable[Plan]) -> bool:
     It can if waiting for the queue is the only thing that it does beyond computing values.
     """
     n_waiting = 0
-    for instruction in (one for plan in plans for one in plan.instructions):
+    for instruction in (one for plan in plans for one in plan.all_instructions):
         match instruction:
             case Run(writes=(_, *_)):
                 return False

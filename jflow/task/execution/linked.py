@@ -327,7 +327,7 @@ class LinkedPlan:
 
         An update of variables may still be running, and queues and callbacks keep their arguments.
         """
-        return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.instructions))
+        return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.all_instructions))
 
     @property
     def outlives_results(self) -> bool:
@@ -338,7 +338,7 @@ class LinkedPlan:
         fetched = {one.slot for one in self.fetches}
         return bool(self.plan.resources) or any(
             _keeps_inputs(one) and not (_is_program(one) and fetched.intersection(one.outputs))
-            for one in self.plan.instructions
+            for one in self.plan.all_instructions
         )
 
 

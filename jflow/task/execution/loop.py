@@ -158,9 +158,12 @@ class LoopState:
 
     def finish(self) -> Iterator[jax.Array]:
         """Fills the final slots; yields what must be computed before its inputs may change."""
+        n_ended = self.iterations.n_ended
         for i, carry in enumerate(self.linked.instruction.carries):
             if carry.final is not None:
-                self._outer[carry.final] = self._carried[i, self.iterations.n_ended]
+                value = self._carried[i, n_ended]
+                # Without an iteration it is still the value of another slot, or of a variable.
+                self._outer[carry.final] = value if n_ended else jnp.copy(value)
         for results in self._computing:
             yield from filter(_is_pending, results)
         for slot in self.linked.last_uses:
@@ -175,6 +178,8 @@ class LoopState:
 
 def _put(value: Any, device: jax.Device) -> Any:
     """Returns a value in the memory of the device, so that programs need not move it each time."""
+    if isinstance(value, bool | int | float | complex):
+        return jax.device_put(value, device)
     moved = put(value, device)
     may_move = isinstance(moved, np.ndarray) and not is_string_tensor(moved)
     if not may_move or is_switched_off(moved.dtype):

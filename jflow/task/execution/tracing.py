@@ -130,8 +130,8 @@ class _Watch:
     ) -> Generator[tuple[int, LinkedInstruction], None, None]:
         """Yields the instructions, and records each as done when the next one is taken.
 
-        Nothing is recorded of an instruction that fails. Programs are recorded where they run, and of
-        a loop its iterations.
+        Nothing is recorded of an instruction that fails. Programs are recorded where they run; of a
+        loop, its iterations are.
         """
         for number, linked in work:
             state = self._begin(states[number], linked)

@@ -466,7 +466,8 @@ def _check_values(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
 def _is_blocking(plans: Iterable[Plan]) -> bool:
     """Whether a step may wait for another step of its client, at a queue or in a callback."""
     return any(
-        plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
+        plan.resources or any(isinstance(one, Call) for one in plan.all_instructions)
+        for plan in plans
     )
 
 

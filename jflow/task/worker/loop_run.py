@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
+
+import jax
 
 from jflow.base.deadline.clock import now
 from jflow.errors import InternalError, OpError
@@ -104,6 +106,8 @@ class LoopRun:
         """Ends all waits, and drops the iterations under way."""
         if self._running is not None:
             self._running[1].close()
+        if asyncio.iscoroutine(self._pending):
+            self._pending.close()
         for inner in self._inner:
             inner.cancel()
         self._waiters.discard(self._woken)
@@ -117,9 +121,9 @@ class LoopRun:
 
     async def _idle(self) -> None:
         """Waits until there is something to await, or an error."""
+        self._waiters.add(self._woken)
         for sends in (*self._sends.values(), *self._leaving):
             sends.check()
-        self._waiters.add(self._woken)
         self._is_idle = True
         try:
             await self._woken
@@ -143,6 +147,7 @@ class LoopRun:
                     self._pending = self._computed()
                     if self._pending is None:
                         self._begin()
+                        self._pause(until)
                 instance = None if self._pending is not None else iterations.take()
                 if instance is None:
                     return
@@ -156,8 +161,7 @@ class LoopRun:
             if pending is None:
                 self._running = None
                 self._end(instance)
-                if now() > until and not iterations.is_over:
-                    self._pending = asyncio.sleep(0)
+                self._pause(until)
             elif isinstance(pending, _InnerLoop):
                 self._running = None
                 inner = asyncio.ensure_future(self._run_inner(instance, running, pending))
@@ -165,6 +169,11 @@ class LoopRun:
                 inner.add_done_callback(self._inner.discard)
             else:
                 self._pending = _awaitable(pending)
+
+    def _pause(self, until: float) -> None:
+        """Lets the event loop do something else, if time is up."""
+        if now() > until and not self._state.iterations.is_over:
+            self._pending = asyncio.sleep(0)
 
     async def _run_inner(self, instance: Instance, running: _Running, inner: _InnerLoop) -> None:
         """Runs the rest of an instance that has come to an inner loop.
@@ -190,8 +199,12 @@ class LoopRun:
 
     def _computed(self) -> Awaitable[None] | None:
         """Returns what to wait for before another iteration begins, if anything."""
-        value = next(self._state.not_computed(), None)
-        return None if value is None else self._context.devices.wait(value)
+        values = [*self._state.not_computed()]
+        return self._wait_computed(values) if values else None
+
+    async def _wait_computed(self, values: Sequence[jax.Array]) -> None:
+        for value in values:
+            await self._context.devices.wait(value)
 
     def _interpreter(self, instance: Instance) -> _Running:
         state = self._state.states[instance[1]]
@@ -219,7 +232,7 @@ class LoopRun:
 
     def _end(self, instance: Instance) -> None:
         if self._state.end(instance):
-            self._leaving = [sends for sends in self._leaving if not sends.are_done]
+            self._leaving = [sends for sends in self._leaving if not sends.have_left]
             self._leaving.append(self._sends.pop(instance[1]))
 
     def _add_iteration(self, error: OpError) -> None:

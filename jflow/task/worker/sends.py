@@ -63,6 +63,13 @@ class PlanSends:
         """Whether no message is in flight."""
         return not self._sending or all(sending.done() for sending in self._sending)
 
+    @property
+    def have_left(self) -> bool:
+        """Whether all messages have left without an error."""
+        return all(
+            one.done() and not one.cancelled() and one.exception() is None for one in self._sending
+        )
+
     def add(self, send: Send) -> None:
         """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
