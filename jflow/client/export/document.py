@@ -16,6 +16,9 @@ from jflow.base.packing import Limits, Meta, Record
 VERSION = 1
 """The version of the format; a reader refuses others."""
 
+DEVICE_KEY = "jflow.device"
+WINDOW_KEY = "jflow.window"
+
 Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Location = tuple[str, int, str]
 
@@ -63,7 +66,8 @@ class Equation:
       inputs: its operands.
       outputs: the abstract values of its results.
       is_partitionable: JAX's setting `jax_threefry_partitionable`, which random bits depend on.
-      metadata: the user's XLA metadata.
+      metadata: the user's XLA metadata; also, of equations in bodies of loops over devices, the
+        requested device (`DEVICE_KEY`), and the window of a loop (`WINDOW_KEY`).
     """
 
     primitive: str

@@ -146,7 +146,8 @@ class _GraphWriter:
         inputs = [jex.Var(x.aval) for x in eqn.invars if not isinstance(x, jex.Literal)]
         rest = iter(inputs)
         atoms = [x if isinstance(x, jex.Literal) else next(rest) for x in eqn.invars]
-        unplaced_eqn = request.replaced(eqn, None).replace(invars=atoms)
+        window = request.Request(window=request.requested(eqn).window)
+        unplaced_eqn = request.replaced(eqn, window).replace(invars=atoms)
         return self._tables.program(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn]))
 
     def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:

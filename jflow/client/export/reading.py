@@ -16,10 +16,16 @@ import numpy as np
 from jflow.base.values import AbstractValue, Array, HostArray, host_abstract, parsed_dim
 from jflow.client.export import special
 from jflow.client.export.archive import Archive
-from jflow.client.export.document import Equation, LiteralEntry, ProgramEntry
+from jflow.client.export.document import (
+    DEVICE_KEY,
+    WINDOW_KEY,
+    Equation,
+    LiteralEntry,
+    ProgramEntry,
+)
 from jflow.client.export.params import decode_param, dtype_of
 from jflow.client.export.primitives import primitives
-from jflow.compiler.graph import ResourceRef, VariableRef
+from jflow.compiler.graph import ResourceRef, VariableRef, device, loop
 from jflow.compiler.graph.request import empty_request_scope
 from jflow.errors import InvalidArgumentError
 from jflow.plan.validator import VALIDATOR
@@ -182,8 +188,13 @@ class ProgramReader:
             with ExitStack() as blocks:
                 if equation.is_partitionable != settings.jax_threefry_partitionable:
                     blocks.enter_context(jax.threefry_partitionable(equation.is_partitionable))
-                if equation.metadata:
-                    scope = jax.experimental.xla_metadata.set_xla_metadata(**equation.metadata)
+                metadata = dict(equation.metadata)
+                if (device_name := metadata.pop(DEVICE_KEY, None)) is not None:
+                    blocks.enter_context(device(device_name))
+                if (window := metadata.pop(WINDOW_KEY, None)) is not None:
+                    blocks.enter_context(loop(window=window))
+                if metadata:
+                    scope = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
                     blocks.enter_context(scope)
                 results = compute(*operands, **params)
         except InvalidArgumentError:

@@ -16,10 +16,19 @@ import numpy as np
 
 from jflow.base.values import Array, HostArray, is_key, is_known, is_string_tensor, type_name
 from jflow.client.export import special
-from jflow.client.export.document import ArrayEntry, Aval, Equation, LiteralEntry, ProgramEntry
+from jflow.client.export.document import (
+    DEVICE_KEY,
+    WINDOW_KEY,
+    ArrayEntry,
+    Aval,
+    Equation,
+    LiteralEntry,
+    ProgramEntry,
+)
 from jflow.client.export.params import UnexportableError, UnwritableError, dtype_text, encode_param
 from jflow.client.export.primitives import primitives
 from jflow.compiler.graph import ResourceRef, VariableRef, origin, request
+from jflow.compiler.graph.hoisting import spans_devices
 from jflow.plan.xla import jaxprs
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -65,6 +74,7 @@ class Tables:
         self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
         self._alive: list[Any] = []  # so that ids are not reused
         self._depth = special.Depth()
+        self._in_spanning = False
 
     @property
     def entries(self) -> tuple[ArrayEntry, ...]:
@@ -152,8 +162,13 @@ class Tables:
         inputs: Sequence[jaxprs.Atom] = eqn.invars
         metadata: dict[str, Any] = {}
         try:
-            name, params = self._structural(eqn)
-            metadata = _metadata(eqn)
+            spanning, is_loop = self._in_spanning, spans_devices(eqn)
+            self._in_spanning = spanning or is_loop
+            try:
+                name, params = self._structural(eqn)
+            finally:
+                self._in_spanning = spanning
+            metadata = _metadata(eqn) | self._requested(eqn)
         except UnwritableError as reason:
             inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
             name, params = special.EXPORTED, self._export_equation(eqn, inputs, str(reason))
@@ -165,6 +180,26 @@ class Tables:
             bool(eqn.ctx.threefry_partitionable),
             metadata,
         )
+
+    def _requested(self, eqn: jex.JaxprEqn) -> dict[str, Any]:
+        """Returns the request of an equation in the body of a loop over devices, and its window.
+
+        Raises:
+          UnexportableError: if the request is a function or another operation.
+        """
+        requested = request.requested(eqn)
+        entries: dict[str, Any] = {}
+        if requested.window is not None:
+            entries[WINDOW_KEY] = requested.window
+        if self._in_spanning and not requested.is_empty:
+            if not requested.alone.is_resolved:
+                raise UnexportableError(
+                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) is in "
+                    "a loop over several devices, and a function or a colocation requests its "
+                    "device; give the device by name"
+                )
+            entries[DEVICE_KEY] = str(requested.alone.spec)
+        return entries
 
     def _structural(self, eqn: jex.JaxprEqn) -> tuple[str, dict[str, Any]]:
         _check_context(eqn)

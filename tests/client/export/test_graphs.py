@@ -13,6 +13,7 @@ from msgspec import structs
 
 import jflow as tf
 from jflow.client.export.archive import read_archive, write_archive
+from jflow.compiler.graph import request
 from tests.client.export import programs
 from tests.clusters import Backend
 from tests.scripts import run_script
@@ -199,3 +200,49 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     write_archive(file, replace(archive, document=document))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected version 1.*got 99"):
         tf.export.load_graph(file)
+
+
+def test_a_loop_over_devices_keeps_its_devices_and_window(tmp_path: Path) -> None:
+    def body(total: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
+        with tf.device("/job:worker/task:1"):
+            y = x * 2.0
+        with tf.device("/job:ps"):
+            return total + y, None
+
+    def looping(xs: jax.Array) -> jax.Array:
+        with tf.loop(window=3):
+            total: jax.Array = jax.lax.scan(body, 0.0, xs)[0]
+        return total
+
+    graph, again = tf.Graph(), tf.Graph()
+    with graph.as_default():
+        xs = tf.placeholder("float32", (4,), name="xs")
+        graph.apply(looping, (xs,), name="total")
+    tf.train.export_meta_graph(tmp_path / "graph", graph)
+    with again.as_default():
+        tf.train.import_meta_graph(tmp_path / "graph")
+    for one in (graph, again):
+        eqn = one.get_operation_by_name("total").eqn
+        assert sorted(map(str, request.requests_in_bodies(eqn))) == [
+            "/job:ps",
+            "/job:worker/task:1",
+        ]
+        assert request.requested(eqn).window == 3
+    total = again.get_tensor_by_name("total:0")
+    refused = pytest.raises(tf.errors.InvalidArgumentError, match="/job:worker/task:1")
+    with tf.Session(graph=again) as session, refused:
+        session.run(total, {"xs:0": [1, 2, 3, 4]})
+
+
+def test_a_loop_whose_device_a_function_chooses_is_not_written(tmp_path: Path) -> None:
+    def body(total: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
+        with tf.device(lambda op: "/cpu:0"):
+            y = x * 2.0
+        with tf.device("/cpu:1"):
+            return total + y, None
+
+    with tf.Graph().as_default() as graph:
+        xs = tf.placeholder("float32", (4,))
+        graph.apply(lambda xs: jax.lax.scan(body, 0.0, xs)[0], (xs,))
+        with pytest.raises(Exception, match="give the device by name"):
+            tf.train.export_meta_graph(tmp_path / "graph", graph)
