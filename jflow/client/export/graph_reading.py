@@ -58,7 +58,9 @@ class GraphReader:
         self._graph = graph
         self._prefix = prefix
         self._clear_devices = clear_devices
-        self._reader = ProgramReader(archive, self._variable, self._resource)
+        self._reader = ProgramReader(
+            archive, self._variable, self._resource, clear_devices=clear_devices
+        )
         self._operations: list[Operation] = []
         self._tensors: list[Tensor] = []
         self._variables: dict[int, VariableRef] = {}

@@ -39,6 +39,7 @@ class ProgramReader:
       archive: the file's content.
       variable, resource: give the variable or resource of an index.
       symbols: sizes for symbols in the document; others are new symbols of this process.
+      clear_devices: whether to leave out the requested devices in bodies of loops.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class ProgramReader:
         variable: Callable[[int], VariableRef],
         resource: Callable[[int], ResourceRef],
         symbols: dict[str, Any] | None = None,
+        clear_devices: bool = False,
     ) -> None:
         self.variable = variable
         self.resource = resource
+        self._clear_devices = clear_devices
         self._archive = archive
         self._document = archive.document
         self._symbols: dict[str, Any] = dict(symbols or {})
@@ -189,7 +192,8 @@ class ProgramReader:
                 if equation.is_partitionable != settings.jax_threefry_partitionable:
                     blocks.enter_context(jax.threefry_partitionable(equation.is_partitionable))
                 metadata = dict(equation.metadata)
-                if (device_name := metadata.pop(DEVICE_KEY, None)) is not None:
+                device_name = metadata.pop(DEVICE_KEY, None)
+                if device_name is not None and not self._clear_devices:
                     blocks.enter_context(device(device_name))
                 if (window := metadata.pop(WINDOW_KEY, None)) is not None:
                     blocks.enter_context(loop(window=window))

@@ -228,6 +228,13 @@ def test_a_loop_over_devices_keeps_its_devices_and_window(tmp_path: Path) -> Non
             "/job:worker/task:1",
         ]
         assert request.requested(eqn).window == 3
+    cleared = tf.Graph()
+    with cleared.as_default():
+        tf.train.import_meta_graph(tmp_path / "graph", clear_devices=True)
+        with tf.Session() as session:
+            assert session.run("total:0", {"xs:0": [1, 2, 3, 4]}) == 20.0
+    eqn = cleared.get_operation_by_name("total").eqn
+    assert not request.requests_in_bodies(eqn)
     total = again.get_tensor_by_name("total:0")
     refused = pytest.raises(tf.errors.InvalidArgumentError, match="/job:worker/task:1")
     with tf.Session(graph=again) as session, refused:
