@@ -208,7 +208,7 @@ class _Splitter:
         self._add_loops(builders)
         self._add_departures(builders, crossings, first_edge)
         if self.body is not None:
-            self._add_credits(builders)
+            self._add_acknowledgements(builders)
         is_ordered = self.stages.is_sequential
         received = self._received(crossings)
         return tuple(
@@ -245,7 +245,7 @@ class _Splitter:
                 part = body.part(number, plan, self.cut.contents.edges)
                 builders[plan.device].add_loop(stage, part)
 
-    def _add_credits(self, builders: Mapping[Device, PlanBuilder]) -> None:
+    def _add_acknowledgements(self, builders: Mapping[Device, PlanBuilder]) -> None:
         """Makes devices wait for those that use what they send, so that these are not flooded.
 
         An iteration is under way on a device until the others have begun the last stage that takes
