@@ -21,6 +21,7 @@ from jflow.base.cluster import Device
 from jflow.base.values import Array
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.bundle import Bundle
+from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     HANDLES,
     LOOP_ENDS,
@@ -53,7 +54,6 @@ from jflow.compiler.partition.stages import (
     producer_of,
     unit_of,
 )
-from jflow.compiler.partition.stages import Loop as OpenLoop
 from jflow.compiler.partition.strides import with_strides
 from jflow.plan import Feed, Fetch, Plan, Recv, Send
 
@@ -232,7 +232,7 @@ class _Splitter:
     # Loops ------------------------------------------------------------------------------------
 
     @property
-    def _level(self) -> OpenLoop | None:
+    def _level(self) -> OpenLoop[Operation, Tensor] | None:
         return None if self.body is None else self.body.loop
 
     def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:

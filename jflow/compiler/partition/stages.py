@@ -50,7 +50,7 @@ Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
 
 
-Loop = OpenLoop[Operation, Tensor]
+_Loop = OpenLoop[Operation, Tensor]
 
 
 class _Stage(NamedTuple):
@@ -118,7 +118,7 @@ class Stages:
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
         lengths: Lengths = UNKNOWN_LENGTHS,
-        level: Loop | None = None,
+        level: _Loop | None = None,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
@@ -184,7 +184,7 @@ class Stages:
                     yield op, source
 
     def _body_stages(
-        self, ops: Sequence[Operation], lengths: Lengths, level: Loop
+        self, ops: Sequence[Operation], lengths: Lengths, level: _Loop
     ) -> dict[Operation, _Stage]:
         """Returns the stages of the body of a loop, by depth.
 
@@ -239,7 +239,7 @@ class Stages:
                 first_use[producer] = min(depths[op], first_use.get(producer, depths[op]))
 
     def _predicates(
-        self, ops: Sequence[Operation], fed: Collection[Tensor], level: Loop | None
+        self, ops: Sequence[Operation], fed: Collection[Tensor], level: _Loop | None
     ) -> Iterator[tuple[Operation, Tensor]]:
         """Yields the operations that wait for a predicate, with it.
 
@@ -338,7 +338,7 @@ class Stages:
         return not has_loops and _may_move(op, users)
 
 
-def unit_of(op: Operation, level: Loop | None) -> Loop | None:
+def unit_of(op: Operation, level: _Loop | None) -> _Loop | None:
     """Returns the loop that an operation of a step or body belongs to as a whole, if any.
 
     Args:
@@ -348,9 +348,9 @@ def unit_of(op: Operation, level: Loop | None) -> Loop | None:
     return None if op.loop is None else op.loop.below(level)
 
 
-def loops_of(ops: Sequence[Operation], level: Loop | None) -> dict[Loop, list[Operation]]:
+def loops_of(ops: Sequence[Operation], level: _Loop | None) -> dict[_Loop, list[Operation]]:
     """Returns the loops of a step or body, with their operations; arguments as for `unit_of`."""
-    loops: dict[Loop, list[Operation]] = {}
+    loops: dict[_Loop, list[Operation]] = {}
     for op in ops:
         unit = unit_of(op, level)
         if unit is not None:
@@ -358,7 +358,7 @@ def loops_of(ops: Sequence[Operation], level: Loop | None) -> dict[Loop, list[Op
     return loops
 
 
-def is_computed_in(tensor: Tensor, loop: Loop) -> bool:
+def is_computed_in(tensor: Tensor, loop: _Loop) -> bool:
     """Whether a tensor is computed in the body of a loop, or of one inside of it."""
     within = tensor.op.loop
     return within is not None and within.is_in(loop)
