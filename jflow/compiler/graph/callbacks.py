@@ -29,8 +29,8 @@ from jflow.compiler.graph.primitives import CALLBACKS, HasEquation, WriteEffect,
 from jflow.compiler.graph.request import Request
 from jflow.plan.xla import internals
 
-# Discards the blocks around, so that it is placed on the task that the client is connected to.
-_ON_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
+CLIENT_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
+"""The CPU of the task that the client is connected to, regardless of the blocks around."""
 
 SOLVE = "custom_linear_solve"
 """JAX's primitive with several bodies of which only `solve` runs; others are for derivatives."""
@@ -181,7 +181,7 @@ def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         origin.line_of(eqn),
     )
     params = {"callback": callback, "is_conditional": False}
-    with request.exact_request_scope(_ON_CPU):
+    with request.exact_request_scope(CLIENT_CPU):
         return jex.new_jaxpr_eqn(
             eqn.invars, eqn.outvars, CALLBACKS[name], params, eqn.effects, eqn.source_info
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import jax.extend.core as jex
@@ -34,15 +35,15 @@ class EffectOrder(Generic[O]):
 
     def __init__(self) -> None:
         self.effects: list[O] = []
-        self._last_effect: O | None = None
+        self._last_effects: Sequence[O] = ()
         self._last_change: dict[_Ref, O] = {}
         self._reads: dict[_Ref, list[O]] = {}
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """Returns the operations that must run before an equation's operation."""
         earlier: list[O] = []
-        if self._last_effect is not None and has_effects(eqn):
-            earlier.append(self._last_effect)
+        if has_effects(eqn):
+            earlier.extend(self._last_effects)
         for ref in state_of(eqn):
             if ref in self._last_change:
                 earlier.append(self._last_change[ref])
@@ -54,8 +55,7 @@ class EffectOrder(Generic[O]):
         """Records the operation of the next equation."""
         used = state_of(op.eqn)
         if has_effects(op.eqn):
-            self.effects.append(op)
-            self._last_effect = op
+            self.add_together([op])
         elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
         for ref in used:
@@ -64,6 +64,12 @@ class EffectOrder(Generic[O]):
                 self._reads.pop(ref, None)
             else:
                 self._reads.setdefault(ref, []).append(op)
+
+    def add_together(self, ops: Sequence[O]) -> None:
+        """Records operations with JAX effects that may run side by side."""
+        if ops:
+            self.effects.extend(ops)
+            self._last_effects = ops
 
 
 def _changes(eqn: jex.JaxprEqn) -> bool:

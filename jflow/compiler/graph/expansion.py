@@ -122,8 +122,11 @@ class Expansion(Graph):
         """Opens a loop or branch."""
         n_before = len(self._operations)
         inputs = [self.tensor(tensor) for tensor in op.inputs]
-        outputs = self._expanded(op, partial(opened, op, self._fed_copies), inputs, n_before)
-        self._stand_in(op, outputs, dict.fromkeys(tensor.op for tensor in outputs))
+        effects: list[Operation] = []
+        replay = partial(opened, op, self._fed_copies, effects)
+        outputs = self._expanded(op, replay, inputs, n_before)
+        ends = (*(tensor.op for tensor in outputs), *effects)
+        self._stand_in(op, outputs, dict.fromkeys(ends))
 
     def _replay(self, op: Operation) -> None:
         """Replays a recorded call; leaves it as it is if that is impossible."""

@@ -26,6 +26,7 @@ from jflow.compiler.graph.callbacks import (
     SOLVE,
     as_callback,
     as_operation,
+    callbacks_inside,
     check_effects,
     has_callback,
     is_callback,
@@ -168,7 +169,9 @@ class _Flattener:
         name = eqn.primitive.name
         if name in _RULES or name == SOLVE or program_of(eqn) is not None:
             return not self._keep_rules
-        return name in (*_CALLS, *_CHECKPOINTS, "cond")
+        if name == "cond":
+            return not spans_devices(eqn)
+        return name in (*_CALLS, *_CHECKPOINTS)
 
     def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         name = eqn.primitive.name
@@ -285,10 +288,14 @@ class _Flattener:
 
     def _spanning(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         """Returns a loop or branch on several devices, whose equations request one each."""
-        if eqn.effects:
+        called = {effect for inner in callbacks_inside(eqn) for effect in inner.effects}
+        refused, where = eqn.effects - called, ""
+        if eqn.primitive.name == "while" and eqn.params["cond_jaxpr"].effects:
+            refused, where = eqn.params["cond_jaxpr"].effects, " in its predicate"
+        if refused:
             raise NotImplementedError(
                 f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) requests several devices, and "
-                f"has the effects {sorted(map(str, eqn.effects))}, which only one on one device "
+                f"has the effects {sorted(map(str, refused))}{where}, which only one on one device "
                 "may have; put one jflow.device block around it"
             )
 

@@ -17,6 +17,9 @@ takes the elements from there. Buffers that nothing uses are pruned.
 A `while` has a predicate, which is computed in each iteration before all else of it. The branches
 of a conditional are loops of one iteration at most, whose predicates say which branch is taken;
 their carries are the results, which each of them passes on or replaces.
+
+Callbacks with effects run in the order of the iterations. A carry without a value of interest puts
+them in this order: in each iteration the first one waits for it, and its next value for the last.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from jax import lax
 from jflow.base.cluster import DeviceSpec
 from jflow.base.values import physical_form
 from jflow.compiler.graph import origin, request
+from jflow.compiler.graph.callbacks import CLIENT_CPU, has_effects
+from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import hoist_state, spans_devices
 from jflow.compiler.graph.open_loop import OpenLoop
@@ -54,29 +59,36 @@ class Opened(NamedTuple):
       name: the name of the operation.
       line: the user's line that made it.
       fed: the tensors whose values are inputs of the step.
+      effects: receives the operations that run after all effects of what is opened.
     """
 
     eqn: jex.JaxprEqn
     name: str
     line: str
     fed: Collection[Tensor]
+    effects: list[Operation]
 
 
 def opened(
-    op: Operation, fed: Collection[Tensor], graph: Graph, inputs: Sequence[Tensor]
+    op: Operation,
+    fed: Collection[Tensor],
+    effects: list[Operation],
+    graph: Graph,
+    inputs: Sequence[Tensor],
 ) -> list[Tensor]:
     """Adds the operations of a loop or conditional under the current scopes.
 
     Args:
       op: the loop or conditional.
       fed: the tensors of the copy whose values are inputs of the step.
+      effects: receives the operations that run after all effects.
       graph: a copy of its graph.
       inputs: the tensors of the copy in place of the inputs of `op`.
 
     Returns:
       Its results.
     """
-    return _opened(graph, Opened(op.eqn, op.name, op.origin, fed), inputs)
+    return _opened(graph, Opened(op.eqn, op.name, op.origin, fed, effects), inputs)
 
 
 def _opened(graph: Graph, source: Opened, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -157,6 +169,7 @@ class _Opening:
         self._control_inputs = scope.control_inputs
         self._zeros: list[Operation] = []
         self._slices: set[Operation] = set()
+        self._order: EffectOrder[Operation] = EffectOrder()
 
     def scan(
         self,
@@ -166,12 +179,13 @@ class _Opening:
         arrays: Sequence[Tensor],
     ) -> list[Tensor]:
         """Adds a scan; returns the last values of its carries, and the stacked arrays."""
+        token = self._token(body)
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             index = self._graph.add(index_p, [], [_INDEX], name="iteration").outputs[0]
             carries, is_same = self._carries(body, len(consts), init)
             elements = [self._apply(_element, array, index) for array in arrays]
             self._slices.update(element.op for element in elements)
-            results = self._inline(body, [*consts, *carries, *elements])
+            results = self._with_effects(token, body, [*consts, *carries, *elements])
             finals = self._finals(carries, is_same, results)
             users = spread_requests(self._added())
             slices = [x for one in elements for x in self._at_users(one, users[one.op], index)]
@@ -187,6 +201,7 @@ class _Opening:
         test: tuple[jex.ClosedJaxpr, Sequence[Tensor]],
     ) -> list[Tensor]:
         """Adds a loop with a predicate, given as a program and its constants."""
+        token = self._token(body)
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             carries, is_same = self._carries(body, len(consts), init)
             (goes_on,) = self._inline(test[0], [*test[1], *carries])
@@ -194,7 +209,7 @@ class _Opening:
             is_batch = bool(goes_on.ndim)
             decides = self._apply(jnp.any, goes_on) if is_batch else self._made_here(goes_on)
             self.loop.predicate = decides
-            results = self._inline(body, [*consts, *carries])
+            results = self._with_effects(token, body, [*consts, *carries])
             if is_batch:
                 pairs = zip(results, carries, strict=True)
                 results = [self._apply(_where, goes_on, new, old) for new, old in pairs]
@@ -210,11 +225,12 @@ class _Opening:
         chosen: Tensor,
     ) -> list[Tensor]:
         """Adds a branch, which gives its own results or those of other branches."""
+        token = self._token(branch)
         self._first = len(self._graph.get_operations())
         self.loop.predicate = chosen
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             carries = [self._carry(one) for one in others]
-            results = self._inline(branch, operands)
+            results = self._with_effects(token, branch, operands)
             finals = self._finals(carries, [False] * len(carries), results)
             spread_requests(self._added())
         return finals
@@ -232,6 +248,7 @@ class _Opening:
                 origin.name_of,
                 existing=self._opened_inside,
                 location_of=origin.location_of,
+                order=self._order,
             )
 
     def _opened_inside(self, eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Sequence[Tensor] | None:
@@ -242,9 +259,36 @@ class _Opening:
         name = graph.unique_name(kind)
         line = origin.line_of(eqn) or self._source.line
         tensors = [graph.tensor_of(x) for x in args if not isinstance(x, jex.Literal)]
-        inner = Opened(eqn.replace(invars=args), name, line, self._source.fed)
-        with graph.scopes.replaced(names=f"{name}/"), request.carried(eqn.ctx):
-            return _opened(graph, inner, tensors)
+        inner = Opened(eqn.replace(invars=args), name, line, self._source.fed, [])
+        before = tuple(self._order.before(eqn))
+        scopes = graph.scopes.replaced(names=f"{name}/", control_inputs=before)
+        with scopes, request.carried(eqn.ctx):
+            results = _opened(graph, inner, tensors)
+        self._order.add_together(inner.effects)
+        return results
+
+    # Effects ----------------------------------------------------------------------------------
+
+    def _token(self, body: jex.ClosedJaxpr) -> Tensor | None:
+        """Adds the first value of the carry that puts effects in order, if the body has any."""
+        if not any(map(has_effects, body.eqns)):
+            return None
+        return self.zeros(_INDEX, (), CLIENT_CPU.spec)
+
+    def _with_effects(
+        self, token: Tensor | None, body: jex.ClosedJaxpr, args: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Inlines the body; its effects come after those of the iteration before."""
+        if token is None:
+            return self._inline(body, args)
+        carry = self._carry(token)
+        first = self._apply(jnp.copy, carry)
+        first.op.eqn = request.replaced(first.op.eqn, CLIENT_CPU)
+        self._order.add_together([first.op])
+        results = self._inline(body, args)
+        (last,) = self._graph.after(self._order.effects, [first])
+        self._source.effects.append(self._final(carry, last).op)
+        return results
 
     # Carries ----------------------------------------------------------------------------------
 

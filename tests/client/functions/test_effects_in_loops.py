@@ -1,0 +1,205 @@
+"""Callbacks with effects in loops over devices: once an iteration, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import io_callback
+
+import jflow as tf
+from tests.clusters import Backend
+
+Called = list[Any]
+
+
+def first_half(backend: Backend, x: Any) -> Any:
+    with tf.device(backend.devices[0]):
+        return x * 2.0
+
+
+def second_half(backend: Backend, x: Any) -> Any:
+    with tf.device(backend.devices[-1]):
+        return x + 1.0
+
+
+def called_by(function: Callable[[Called], Any]) -> tuple[Any, Called]:
+    """Returns what a function gives that is traced with a list, and what it adds to the list."""
+    called: Called = []
+    result = function(called)
+    jax.effects_barrier()
+    return result, called
+
+
+def check(traced: Callable[[Called], Callable[..., Any]], *args: Any) -> Called:
+    """Checks that a function gives and calls what it does under `jax.jit`; returns the calls."""
+    wanted, wanted_calls = called_by(lambda called: jax.jit(traced(called))(*args))
+    found, calls = called_by(lambda called: tf.function(traced(called))(*args))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-6), found, wanted)
+    assert calls == wanted_calls
+    return calls
+
+
+def noted(called: Called, x: Any) -> Any:
+    """Adds a value to a list, and returns how many the list had."""
+
+    def note(value: Any) -> Any:
+        called.append(float(value))
+        return np.float32(len(called) - 1)
+
+    return io_callback(note, jax.ShapeDtypeStruct((), "float32"), x, ordered=True)
+
+
+def test_a_scan_calls_once_an_iteration_in_order(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def body(total: Any, x: Any) -> tuple[Any, Any]:
+            y = first_half(backend, x)
+            first = noted(called, y)
+            return total + y, (first, noted(called, second_half(backend, y)))
+
+        return lambda xs: lax.scan(body, 0.0, xs)
+
+    assert len(check(traced, np.arange(7, dtype="float32"))) == 14
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_a_while_calls_only_in_the_iterations_that_run(
+    connection: tf.function.Connection, backend: Backend, n: int
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def body(state: Any) -> Any:
+            number, x = state
+            jax.debug.callback(lambda i: called.append(int(i)), number, ordered=True)
+            return number + 1, second_half(backend, first_half(backend, x))
+
+        return lambda n, x: lax.while_loop(lambda state: state[0] < n, body, (0, x))
+
+    assert check(traced, n, 0.5) == [*range(n)]
+
+
+def test_a_while_whose_data_ends_it_calls_as_often_as_it_runs(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def body(x: Any) -> Any:
+            y = second_half(backend, first_half(backend, x))
+            return y + 0 * noted(called, y)
+
+        return lambda x: lax.while_loop(lambda x: x < 100, body, x)
+
+    assert len(check(traced, np.float32(1.0))) == 6
+
+
+@pytest.mark.parametrize("chosen", [0, 1, 2])
+def test_only_the_branch_that_is_taken_calls(
+    connection: tf.function.Connection, backend: Backend, chosen: int
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def branch(number: int) -> Callable[[Any], Any]:
+            def run(x: Any) -> Any:
+                y = second_half(backend, first_half(backend, x))
+                if number != 1:
+                    jax.debug.callback(lambda y: called.append((number, float(y))), y, ordered=True)
+                return y * number
+
+            return run
+
+        def run(index: Any, x: Any) -> Any:
+            y = lax.switch(index, [*map(branch, range(3))], x)
+            jax.debug.callback(lambda y: called.append(("after", float(y))), y, ordered=True)
+            return y
+
+        return run
+
+    check(traced, chosen, np.float32(3.0))
+
+
+def test_loops_in_loops_call_in_the_order_of_both(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def inner(total: Any, x: Any) -> tuple[Any, None]:
+            y = second_half(backend, first_half(backend, x))
+            return total + noted(called, y), None
+
+        def outer(total: Any, xs: Any) -> tuple[Any, None]:
+            noted(called, second_half(backend, total))
+            total, _ = lax.scan(inner, total, xs)
+            lax.cond(total > 3, lambda x: noted(called, x), lambda x: x, total)
+            return total, None
+
+        return lambda xs: lax.scan(outer, 0.0, xs)[0]
+
+    check(traced, np.arange(6, dtype="float32").reshape(3, 2))
+
+
+def test_a_loop_that_only_calls(connection: tf.function.Connection, backend: Backend) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def body(_: Any, x: Any) -> tuple[None, None]:
+            y = second_half(backend, first_half(backend, x))
+            jax.debug.callback(lambda value: called.append(float(value)), y, ordered=True)
+            return None, None
+
+        def run(xs: Any) -> Any:
+            lax.scan(body, None, xs)
+            lax.scan(body, None, -xs, reverse=True)
+            return xs.sum()
+
+        return run
+
+    assert len(check(traced, np.arange(4, dtype="float32"))) == 8
+
+
+def test_gradients_call_in_the_forward_pass(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def body(total: Any, x: Any) -> tuple[Any, None]:
+            y = jnp.sin(second_half(backend, first_half(backend, x)))
+            jax.debug.callback(lambda value: called.append(float(value)), y)
+            return total + y * y, None
+
+        return jax.grad(lambda xs: lax.scan(body, 0.0, xs)[0])
+
+    assert len(check(traced, np.arange(5, dtype="float32"))) == 5
+
+
+def test_printing(
+    connection: tf.function.Connection, backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body(total: Any, x: Any) -> tuple[Any, None]:
+        y = second_half(backend, first_half(backend, x))
+        jax.debug.print("y = {y}", y=y)
+        return total + y, None
+
+    tf.function(lambda xs: lax.scan(body, 0.0, xs)[0])(np.arange(3, dtype="float32"))
+    jax.effects_barrier()
+    assert capsys.readouterr().out.split("\n") == ["y = 1.0", "y = 3.0", "y = 5.0", ""]
+
+
+def test_an_error_of_a_callback_ends_the_loop(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    called: Called = []
+
+    def fail_at_three(x: Any) -> None:
+        called.append(float(x))
+        if x == 3:
+            raise ValueError("three is too much")
+
+    def body(total: Any, x: Any) -> tuple[Any, None]:
+        y = second_half(backend, first_half(backend, x))
+        jax.debug.callback(fail_at_three, x)
+        return total + y, None
+
+    looping = tf.function(lambda xs: lax.scan(body, 0.0, xs)[0])
+    with pytest.raises(Exception, match="three is too much"):
+        looping(np.arange(8, dtype="float32"))
+    assert called == [0, 1, 2, 3]
