@@ -23,7 +23,7 @@ from jflow.base.values import is_known, key_implementation
 from jflow.client.export.params import UnwritableError
 from jflow.client.export.primitives import primitives
 from jflow.compiler.graph.request import empty_request_scope
-from jflow.plan.xla import jaxprs
+from jflow.plan.xla import internals, jaxprs
 
 EXPORTED = "exported"
 """The name under which an equation serialized by `jax.export` is written."""
@@ -33,6 +33,7 @@ _JVP = "custom_jvp_call"
 _VJP = "custom_vjp_call"
 _WRAP = "random_wrap"
 _SIZE = "dim_as_value"
+_SCAN = "scan"
 _DEEPEST = 2
 
 Form = tuple[str, dict[str, Any]]
@@ -138,6 +139,10 @@ def _write_key(eqn: jex.JaxprEqn, _: Depth) -> Form:
     return eqn.primitive.name, {"dtype": keys.dtype}
 
 
+def _write_scan(eqn: jex.JaxprEqn, _: Depth) -> Form:
+    return _SCAN, internals.scan_by_numbers(eqn.params)
+
+
 WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Form]] = {
     "jit": _write_call,
     "closed_call": _write_closed_call,
@@ -147,6 +152,7 @@ WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Form]] = {
     "custom_vjp_call": _write_vjp,
     "random_wrap": _write_key,
     "random_seed": _write_key,
+    "scan": _write_scan,
 }
 """Name and parameters of an equation that is written otherwise than by its own, by primitive."""
 
@@ -263,6 +269,10 @@ def _size(*, dim: Any) -> Any:
     return jnp.asarray(dim) if is_known(dim) else primitives()[_SIZE].bind(dim=dim)
 
 
+def _scan(*args: Any, **params: Any) -> Any:
+    return primitives()[_SCAN].bind(*args, **internals.scan_of_numbers(params))
+
+
 def _name_of(dtype: Any) -> str:
     return str(key_implementation(dtype))
 
@@ -275,5 +285,6 @@ READERS: dict[str, Callable[..., Any]] = {
     _WRAP: _wrap_key,
     "random_seed": _seed_key,
     _SIZE: _size,
+    _SCAN: _scan,
 }
 """The functions that compute what `WRITERS` wrote, by name."""

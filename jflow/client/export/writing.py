@@ -170,6 +170,11 @@ class Tables:
                 self._in_spanning = spanning
             metadata = _metadata(eqn) | self._requested(eqn)
         except UnwritableError as reason:
+            if is_loop:
+                raise UnexportableError(
+                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) runs "
+                    f"on several devices, and has {reason}, which only StableHLO for one device has"
+                ) from None
             inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
             name, params = special.EXPORTED, self._export_equation(eqn, inputs, str(reason))
         return Equation(

@@ -201,10 +201,10 @@ JAX does so itself when it next puts an array on a device, or when Python collec
 """
 
 
-_FLAT_TREE: Any = (
-    importlib.import_module("jax._src.flattree").FlatTree
+_TREES: Any = (
+    importlib.import_module("jax._src.flattree")
     if importlib.util.find_spec("jax._src.flattree")
-    else ()
+    else None
 )
 
 
@@ -213,7 +213,7 @@ def is_structure(value: Any) -> bool:
 
     Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
     """
-    return isinstance(value, _FLAT_TREE)
+    return _TREES is not None and isinstance(value, _TREES.FlatTree)
 
 
 def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
@@ -231,9 +231,35 @@ def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
     """
     if "num_consts" in params:
         return params | {"num_consts": params["num_consts"] + n}
-    trees: Any = importlib.import_module("jax._src.flattree")
     constants, carry, xs = params["ft_in"].unpack()
-    return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
+    return params | {"ft_in": _TREES.pack(((_TREES.nones(n), constants), carry, xs))}
+
+
+def scan_by_numbers(params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a `scan` with the sizes of `scan_sizes`, as in JAX 0.10."""
+    n_constants, n_carry = scan_sizes(params)
+    others = {key: value for key, value in params.items() if key not in ("ft_in", "ft_out")}
+    return others | {"num_consts": n_constants, "num_carry": n_carry}
+
+
+def scan_of_numbers(params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a `scan` in this version of JAX from those of `scan_by_numbers`.
+
+    Raises:
+      ValueError: if the sizes do not fit the body.
+    """
+    if _TREES is None:
+        return params
+    others = dict(params)
+    n_constants, n_carry = others.pop("num_consts"), others.pop("num_carry")
+    body = params["jaxpr"]
+    n_xs, n_ys = len(body.in_avals) - n_constants - n_carry, len(body.out_avals) - n_carry
+    if min(n_constants, n_carry, n_xs, n_ys) < 0:
+        raise ValueError(f"{n_constants} constants and {n_carry} carries do not fit the body")
+    return others | {
+        "ft_in": _TREES.pack(tuple(map(_TREES.nones, (n_constants, n_carry, n_xs)))),
+        "ft_out": _TREES.pack(tuple(map(_TREES.nones, (n_carry, n_ys)))),
+    }
 
 
 def hidden_files() -> tuple[str, ...]:

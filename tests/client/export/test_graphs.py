@@ -241,6 +241,21 @@ def test_a_loop_over_devices_keeps_its_devices_and_window(tmp_path: Path) -> Non
         session.run(total, {"xs:0": [1, 2, 3, 4]})
 
 
+def test_a_loop_over_devices_with_callbacks_is_not_written(tmp_path: Path) -> None:
+    def body(total: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
+        with tf.device("/cpu:0"):
+            y = x * 2.0
+        jax.debug.callback(lambda _: None, y)
+        with tf.device("/cpu:1"):
+            return total + y, None
+
+    with tf.Graph().as_default() as graph:
+        xs = tf.placeholder("float32", (4,))
+        graph.apply(lambda xs: jax.lax.scan(body, 0.0, xs)[0], (xs,))
+        with pytest.raises(Exception, match=r"'scan' \(at .*several devices.*effects"):
+            tf.train.export_meta_graph(tmp_path / "graph", graph)
+
+
 def test_a_loop_whose_device_a_function_chooses_is_not_written(tmp_path: Path) -> None:
     def body(total: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
         with tf.device(lambda op: "/cpu:0"):
