@@ -11,7 +11,7 @@ up to that `window` before it have ended, so a device holds the values of so man
 most. There is no deadlock for any window: the instances of an iteration need only each other and
 earlier iterations, and the oldest one that has not ended is always under way.
 
-A loop whose number of iterations is not known begins them all the same; `stop` drops those that are
+A loop with a predicate begins iterations before the predicate is there; `stop` drops those that are
 not run.
 """
 

@@ -34,7 +34,7 @@ class Pipeline:
         devices = [Iterations(order, trips, window) for order in self.orders]
         self.most_under_way, self.ran = [0] * len(devices), [[] for _ in devices]
         sent: set[tuple[int, int, int]] = set()
-        told: set[tuple[int, int, int]] = set()
+        delivered: set[tuple[int, int, int]] = set()
         slots = 0
         while not all(device.is_over for device in devices):
             running: list[tuple[int, Instance]] = []
@@ -43,7 +43,7 @@ class Pipeline:
                     device.begin()
                 under_way = device.n_begun - device.n_ended
                 self.most_under_way[number] = max(self.most_under_way[number], under_way)
-                self._tell(number, device, sent, told)
+                self._deliver(number, device, sent, delivered)
                 if (instance := device.take()) is not None:
                     running.append((number, instance))
             assert running, "a deadlock"
@@ -54,14 +54,14 @@ class Pipeline:
             slots += 1
         return slots
 
-    def _tell(
+    def _deliver(
         self,
         number: int,
         device: Iterations,
         sent: set[tuple[int, int, int]],
-        told: set[tuple[int, int, int]],
+        delivered: set[tuple[int, int, int]],
     ) -> None:
-        """Tells a device of the instances for which everything has arrived."""
+        """Delivers to a device the arrivals of instances for which all has been sent."""
         for i in range(device.n_ended, device.n_begun):
             for stage, has_arrivals in enumerate(self.orders[number].has_arrivals):
                 needed = {
@@ -69,8 +69,8 @@ class Pipeline:
                     for source, from_stage, target, to_stage in self.edges
                     if (target, to_stage) == (number, stage)
                 }
-                if has_arrivals and needed <= sent and (number, stage, i) not in told:
-                    told.add((number, stage, i))
+                if has_arrivals and needed <= sent and (number, stage, i) not in delivered:
+                    delivered.add((number, stage, i))
                     device.arrive(stage, i)
 
 
