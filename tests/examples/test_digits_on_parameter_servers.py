@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import jflow as tf
 from jflow.testing import PATIENCE_S, ProcessCluster, start_servers, wait_until
 from jflow.training.coordinator import ClusterCoordinator
 from jflow.training.parameter_servers import ParameterServerStrategy
+from tests.examples.modules import module_of
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "digits_on_parameter_servers.py"
 N_STEPS = 300
@@ -24,12 +24,7 @@ N_WORKERS, N_ROUNDS, STEPS_A_ROUND = 2, 12, 50
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(EXAMPLE)
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import jflow as tf
+from tests.examples.modules import module_of
 from tests.scripts import run_script
 
 pytest.importorskip("flax", reason="flax is not installed")
@@ -23,12 +23,7 @@ UNTRAINED = 4.2
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(EXAMPLE)
 
 
 def losses(label: str, text: str) -> list[float]:

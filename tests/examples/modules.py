@@ -1,0 +1,17 @@
+"""Examples as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+
+def module_of(example: Path) -> ModuleType:
+    """Returns an example as a module; its `main` does not run."""
+    spec = importlib.util.spec_from_file_location(example.stem, example)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
