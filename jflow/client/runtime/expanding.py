@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,9 +13,8 @@ import jax
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array, TensorSpec
 from jflow.client.runtime.backend import Executable
-from jflow.compiler.graph import Graph, Tensor
-from jflow.compiler.graph.expansion import Expansion
-from jflow.compiler.pipeline import StepRequest, expanded
+from jflow.compiler.graph import Tensor
+from jflow.compiler.pipeline import StepRequest
 from jflow.plan import Plan
 from jflow.plan.trace.measured import StepNames
 from jflow.plan.trace.record import TaskRecord
@@ -33,20 +32,18 @@ class ExpandingExecutable:
     """A step with recorded calls, which is compiled for each signature of fed shapes.
 
     Args:
-      graph: the graph.
       request: what the step computes.
-      register: compiles and registers the step of an expansion of the graph.
+      register: compiles and registers the step for the shapes of what is fed with unknown rank.
       registering: held meanwhile, so that the steps of a session agree where state is.
     """
 
     def __init__(
         self,
-        graph: Graph,
         request: StepRequest,
-        register: Callable[[Expansion, StepRequest, Deadline], Executable],
+        register: Callable[[Mapping[Tensor, Sequence[Any]], Deadline], Executable],
         registering: threading.Lock,
     ) -> None:
-        self._graph, self._request, self._register = graph, request, register
+        self._request, self._register = request, register
         self._unknown = [i for i, tensor in enumerate(request.fed) if tensor.aval.shape is None]
         self._lock = threading.Lock()
         self._registering = registering
@@ -131,8 +128,7 @@ class ExpandingExecutable:
     def _register_signature(self, signature: FedShapes, deadline: Deadline) -> Executable:
         fed = [self._request.fed[i] for i in self._unknown]
         shapes = {t: _logical(t, shape) for t, shape in zip(fed, signature, strict=True)}
-        expansion, request = expanded(self._graph, self._request, shapes)
-        return self._register(expansion, request, deadline)
+        return self._register(shapes, deadline)
 
 
 def _logical(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from jflow.base.cluster import Device, Task
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.text import seconds_text
@@ -19,13 +20,15 @@ from jflow.client.runtime.tracing import TracingExecutable
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
-from jflow.compiler.graph.hoisting import spans_devices
+from jflow.compiler.graph.hoisting import is_control_flow
+from jflow.compiler.graph.opening import EVERY_KIND, Opening
 from jflow.compiler.graph.primitives import state_of
 from jflow.compiler.pipeline import (
     StepRequest,
     compile_placed,
     expanded,
     has_open_loops,
+    opening_on,
     prune_step,
     waits_for_ranks,
 )
@@ -133,12 +136,10 @@ def place_step(
         operations request different devices.
       UnavailableError, DeadlineExceededError: if a task that the step needs does not respond.
     """
-    if not has_open_loops(graph, request):
-        return PlacedStep(_place(graph, request, backend, placer, deadline)[0])
-    expansion, request = expanded(graph, request)
-    own_placer = placer.of_copies(expansion.copies)
-    placement, _ = _place(expansion, request, backend, own_placer, deadline)
-    originals = {copy: op for op, copy in expansion.copies.items()}
+    opened, request, placer = _opened(graph, request, backend, placer, deadline)
+    placement, _ = _place(opened, request, backend, placer, deadline)
+    copies = opened.copies if isinstance(opened, Expansion) else {}
+    originals = {copy: op for op, copy in copies.items()}
     return PlacedStep({originals.get(op, op): device for op, device in placement.items()})
 
 
@@ -146,9 +147,7 @@ def explain_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> Explanation:
     """Explains the device of each operation of a step. Raises as `place_step` and `explain`."""
-    if has_open_loops(graph, request):
-        expansion, request = expanded(graph, request)
-        graph, placer = expansion, placer.of_copies(expansion.copies)
+    graph, request, placer = _opened(graph, request, backend, placer, deadline)
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
@@ -207,16 +206,21 @@ def _registered(
     """Returns a step that is not traced by blocks; see `register_step`."""
     if registering is not None and waits_for_ranks(graph, request):
 
-        def expand(expansion: Expansion, request: StepRequest, deadline: Deadline) -> Executable:
-            own = placer.of_copies(expansion.copies)
-            return _registered(expansion, request, backend, own, deadline, None)
+        def expand(shapes: Mapping[Tensor, Sequence[Any]], deadline: Deadline) -> Executable:
+            opening = _opening(backend, placer, deadline)
+            expansion, own_request = expanded(graph, request, opening, shapes)
+            own_placer = placer.of_copies(expansion.copies)
+            return _registered_opened(expansion, own_request, backend, own_placer, deadline)
 
-        return ExpandingExecutable(graph, request, expand, registering)
+        return ExpandingExecutable(request, expand, registering)
+    graph, request, placer = _opened(graph, request, backend, placer, deadline)
+    return _registered_opened(graph, request, backend, placer, deadline)
 
-    if has_open_loops(graph, request):
-        expansion, request = expanded(graph, request)
-        own_placer = placer.of_copies(expansion.copies)
-        return _registered(expansion, request, backend, own_placer, deadline, None)
+
+def _registered_opened(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> Executable:
+    """Returns a step whose loops are open; see `register_step`."""
 
     def register(deadline: Deadline) -> Executable:
         placement, inventory = _place(graph, request, backend, placer, deadline)
@@ -279,6 +283,28 @@ def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
     return gain > min_gain * plan.before and gain * n_steps > plan.cost
 
 
+def _opening(backend: Backend, placer: Placer, deadline: Deadline) -> Opening:
+    """Returns which loops are opened on a backend."""
+
+    def devices_of(task: Task) -> Sequence[Device]:
+        return backend.inventory((task,), deadline).devices[task]
+
+    return opening_on(backend.inventory((), deadline), placer.soft, devices_of)
+
+
+def _opened(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> tuple[Graph, StepRequest, Placer]:
+    """Returns the graph in which the loops of a step are open, and the request and placer in it."""
+    if not has_open_loops(graph, request, EVERY_KIND):
+        return graph, request, placer
+    opening = _opening(backend, placer, deadline)
+    if not has_open_loops(graph, request, opening):
+        return graph, request, placer
+    expansion, request = expanded(graph, request, opening)
+    return expansion, request, placer.of_copies(expansion.copies)
+
+
 def _place(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
@@ -305,6 +331,6 @@ def add_origin(error: OpError, graph: Graph) -> None:
         except KeyError:
             name = name.rpartition("/")[0]  # of a call that was replayed as several operations
             continue
-        if name == error.op or is_recorded(op) or spans_devices(op.eqn):
+        if name == error.op or is_recorded(op) or is_control_flow(op.eqn):
             error.with_context(made_at=op.origin)
         return

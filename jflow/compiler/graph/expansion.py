@@ -1,9 +1,9 @@
 """`Expansion`: a copy of a graph for a step, in which some operations are several.
 
-They are the loops that request several devices, which are opened (`loops.py`), and, in a step that
-is fed tensors of unknown rank, the recorded calls on these (`recorded.py`), which are replayed with
-the shapes of what is fed. They have the device, control inputs and line of the one operation. All
-other operations are the same, under the same names.
+They are the loops that are opened (`opening.py`, `loops.py`) and, in a step that is fed tensors of
+unknown rank, the recorded calls on these (`recorded.py`), which are replayed with the shapes of
+what is fed. They have the device, control inputs and line of the one operation. All other
+operations are the same, under the same names.
 
 Feeding an intermediate tensor does not change its graph, so gradients still flow through what
 computes it. Calls are therefore replayed although a feed may cut them off. One that cannot be, such
@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jflow.base.values import declared, host_abstract, shape_text
 from jflow.compiler.graph import request
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
-from jflow.compiler.graph.hoisting import spans_devices
 from jflow.compiler.graph.importing import location_of
 from jflow.compiler.graph.loops import opened
+from jflow.compiler.graph.opening import OF_REQUESTS, Opening
 from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
 from jflow.compiler.graph.recorded import Replay
 
@@ -41,6 +41,7 @@ class Expansion(Graph):
       shapes: the shapes of fed tensors whose rank is unknown.
       roots: operations of the graph that the step needs; what they depend on is expanded.
       fed: the tensors of the graph that the step is fed.
+      opening: decides which loops are opened.
 
     Attributes:
       base: likewise.
@@ -54,6 +55,7 @@ class Expansion(Graph):
         shapes: Mapping[Tensor, Sequence[Any]],
         roots: Iterable[Operation],
         fed: Collection[Tensor] = (),
+        opening: Opening = OF_REQUESTS,
     ) -> None:
         super().__init__()
         self.base = base
@@ -61,6 +63,7 @@ class Expansion(Graph):
         self._names = base._names.copy()
         self._shapes = shapes
         self._fed = frozenset(fed)
+        self._opening = opening
         self._fed_copies: set[Tensor] = set()
         roots = [*roots]
         opened_ops = _ancestors(roots, self._fed)
@@ -70,7 +73,7 @@ class Expansion(Graph):
         for op in base.get_operations():
             if op in needed and op.eqn.primitive is recorded_p:
                 self._replay(op)
-            elif op in opened_ops and spans_devices(op.eqn):
+            elif op in opened_ops and opening.opens(op.eqn):
                 self._open(op)
             else:
                 self._copy(op)
@@ -85,7 +88,7 @@ class Expansion(Graph):
         """Adds a copy of an operation, with further parameters."""
         inputs = tuple(map(self.tensor, op.inputs))
         outvars = [self._result(tensor, inputs) for tensor in op.outputs]
-        eqn = op.eqn
+        eqn = self._opening.whole(op.eqn)
         if params or outvars != eqn.outvars or any(map(_differs, inputs, op.inputs)):
             invars = [
                 x if isinstance(x, jex.Literal) else self._atoms.get(x, x) for x in eqn.invars
@@ -123,7 +126,7 @@ class Expansion(Graph):
         n_before = len(self._operations)
         inputs = [self.tensor(tensor) for tensor in op.inputs]
         effects: list[Operation] = []
-        replay = partial(opened, op, self._fed_copies, effects)
+        replay = partial(opened, op, self._fed_copies, self._opening, effects)
         outputs = self._expanded(op, replay, inputs, n_before)
         ends = (*(tensor.op for tensor in outputs), *effects)
         self._stand_in(op, outputs, dict.fromkeys(ends))

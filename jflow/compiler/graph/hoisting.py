@@ -7,7 +7,7 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
   a Python function, or request another device than the call.
 * A variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in.
 * A loop or branch whose body requests a device runs there as a whole. One that requests several
-  devices stays, and a step opens it (`loops.py`).
+  devices stays, and a step opens it (`opening.py`).
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
@@ -56,7 +56,7 @@ _RULES = {
     "custom_vmap_call": "call",
 }
 _CHECKPOINTS = ("checkpoint", "remat2")
-_OPENED = {
+_CONTROL_FLOW = {
     "scan": ("jaxpr",),
     "while": ("cond_jaxpr", "body_jaxpr"),
     "cond": ("branches",),
@@ -92,9 +92,14 @@ def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return jaxprs.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
 
 
+def is_control_flow(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is a loop or branch that a step can open (`opening.py`)."""
+    return eqn.primitive.name in _CONTROL_FLOW
+
+
 def spans_devices(eqn: jex.JaxprEqn) -> bool:
-    """Whether a step opens an equation: a loop or branch that requests several devices."""
-    return eqn.primitive.name in _OPENED and len(request.requests_in_bodies(eqn)) > 1
+    """Whether an equation is a loop or branch whose body requests several devices."""
+    return is_control_flow(eqn) and len(request.requests_in_bodies(eqn)) > 1
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
@@ -289,13 +294,10 @@ class _Flattener:
     def _spanning(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         """Returns a loop or branch on several devices, whose equations request one each."""
         called = {effect for inner in callbacks_inside(eqn) for effect in inner.effects}
-        refused, where = eqn.effects - called, ""
-        if eqn.primitive.name == "while" and eqn.params["cond_jaxpr"].effects:
-            refused, where = eqn.params["cond_jaxpr"].effects, " in its predicate"
-        if refused:
+        if refused := eqn.effects - called:
             raise NotImplementedError(
                 f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) requests several devices, and "
-                f"has the effects {sorted(map(str, refused))}{where}, which only one on one device "
+                f"has the effects {sorted(map(str, refused))}, which only one on one device "
                 "may have; put one jflow.device block around it"
             )
 
@@ -304,7 +306,9 @@ class _Flattener:
 
         bodies = {
             name: tuple(map(flat, body)) if isinstance(body, tuple) else flat(body)
-            for name, body in ((name, eqn.params[name]) for name in _OPENED[eqn.primitive.name])
+            for name, body in (
+                (name, eqn.params[name]) for name in _CONTROL_FLOW[eqn.primitive.name]
+            )
         }
         opened: jex.JaxprEqn = eqn.replace(params=eqn.params | bodies)
         return opened

@@ -40,8 +40,9 @@ from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.callbacks import CLIENT_CPU, has_effects
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
-from jflow.compiler.graph.hoisting import hoist_state, spans_devices
+from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.open_loop import OpenLoop
+from jflow.compiler.graph.opening import Opening
 from jflow.compiler.graph.primitives import LOOP_ENDS, carry_p, final_p, index_p
 from jflow.compiler.graph.spreading import spread_requests
 from jflow.plan import MAX_TRIPS
@@ -59,6 +60,7 @@ class Opened(NamedTuple):
       name: the name of the operation.
       line: the user's line that made it.
       fed: the tensors whose values are inputs of the step.
+      opening: decides what is opened in its body.
       effects: receives the operations that run after all effects of what is opened.
     """
 
@@ -66,12 +68,14 @@ class Opened(NamedTuple):
     name: str
     line: str
     fed: Collection[Tensor]
+    opening: Opening
     effects: list[Operation]
 
 
 def opened(
     op: Operation,
     fed: Collection[Tensor],
+    opening: Opening,
     effects: list[Operation],
     graph: Graph,
     inputs: Sequence[Tensor],
@@ -81,6 +85,7 @@ def opened(
     Args:
       op: the loop or conditional.
       fed: the tensors of the copy whose values are inputs of the step.
+      opening: decides what is opened in its body.
       effects: receives the operations that run after all effects.
       graph: a copy of its graph.
       inputs: the tensors of the copy in place of the inputs of `op`.
@@ -88,7 +93,7 @@ def opened(
     Returns:
       Its results.
     """
-    return _opened(graph, Opened(op.eqn, op.name, op.origin, fed, effects), inputs)
+    return _opened(graph, Opened(op.eqn, op.name, op.origin, fed, opening, effects), inputs)
 
 
 def _opened(graph: Graph, source: Opened, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -170,6 +175,7 @@ class _Opening:
         self._zeros: list[Operation] = []
         self._slices: set[Operation] = set()
         self._order: EffectOrder[Operation] = EffectOrder()
+        self._token: Tensor | None = None
 
     def scan(
         self,
@@ -179,18 +185,17 @@ class _Opening:
         arrays: Sequence[Tensor],
     ) -> list[Tensor]:
         """Adds a scan; returns the last values of its carries, and the stacked arrays."""
-        token = self._token(body)
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             index = self._graph.add(index_p, [], [_INDEX], name="iteration").outputs[0]
             carries, is_same = self._carries(body, len(consts), init)
             elements = [self._apply(_element, array, index) for array in arrays]
             self._slices.update(element.op for element in elements)
-            results = self._with_effects(token, body, [*consts, *carries, *elements])
+            results = self._inline(body, [*consts, *carries, *elements])
             finals = self._finals(carries, is_same, results)
             users = spread_requests(self._added())
             slices = [x for one in elements for x in self._at_users(one, users[one.op], index)]
             stacks = [self._stacked(x, users, index) for x in results[len(init) :]]
-        _move(self._graph, self._first, [*self._zeros, index.op, *slices])
+        self._move_first([*self._zeros, index.op, *slices])
         return [*finals, *stacks]
 
     def repeat(
@@ -201,20 +206,22 @@ class _Opening:
         test: tuple[jex.ClosedJaxpr, Sequence[Tensor]],
     ) -> list[Tensor]:
         """Adds a loop with a predicate, given as a program and its constants."""
-        token = self._token(body)
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             carries, is_same = self._carries(body, len(consts), init)
             (goes_on,) = self._inline(test[0], [*test[1], *carries])
             # JAX's batched form ends when all examples have ended, and keeps those that have.
             is_batch = bool(goes_on.ndim)
             decides = self._apply(jnp.any, goes_on) if is_batch else self._made_here(goes_on)
+            if self._order.effects:
+                (decides,) = self._graph.after(self._order.effects, [decides])
             self.loop.predicate = decides
-            results = self._with_effects(token, body, [*consts, *carries])
+            results = self._inline(body, [*consts, *carries])
             if is_batch:
                 pairs = zip(results, carries, strict=True)
                 results = [self._apply(_where, goes_on, new, old) for new, old in pairs]
             finals = self._finals(carries, is_same, results)
             spread_requests(self._added())
+        self._move_first(self._zeros)
         return finals
 
     def take(
@@ -225,25 +232,39 @@ class _Opening:
         chosen: Tensor,
     ) -> list[Tensor]:
         """Adds a branch, which gives its own results or those of other branches."""
-        token = self._token(branch)
         self._first = len(self._graph.get_operations())
         self.loop.predicate = chosen
         with self._graph.scopes.replaced(loop=self.loop, control_inputs=()):
             carries = [self._carry(one) for one in others]
-            results = self._with_effects(token, branch, operands)
+            results = self._inline(branch, operands)
             finals = self._finals(carries, [False] * len(carries), results)
             spread_requests(self._added())
+        self._move_first(self._zeros)
         return finals
 
     def _added(self) -> list[Operation]:
         ops = self._graph.get_operations()[self._first :]
         return [op for op in ops if op.loop is not None and op.loop.is_in(self.loop)]
 
+    def _move_first(self, moved: Sequence[Operation]) -> None:
+        """Moves operations before all others of the loop, in the order of the graph."""
+        ops = dict.fromkeys(moved)
+        later = [op for op in self._graph.get_operations()[self._first :] if op not in ops]
+        for op in (*ops, *later):
+            del self._graph._operations[op.name]
+            self._graph._operations[op.name] = op
+
     def _inline(self, body: jex.ClosedJaxpr, args: Sequence[Tensor]) -> list[Tensor]:
+        """Adds the equations of a body; its effects come after those of the iteration before."""
+        if self._token is None and any(map(has_effects, body.eqns)):
+            self._token = self._first_effect()
         inputs = [tensor.var for tensor in args]
+        flat = hoist_state(body)
+        opening = self._source.opening
+        eqns = [x if opening.opens(x) else opening.whole(x) for x in flat.eqns]
         with request.carried(self._source.eqn.ctx):
             return self._graph.inline(
-                hoist_state(body),
+                flat.replace(jaxpr=flat.jaxpr.replace(eqns=eqns)),
                 inputs,
                 origin.name_of,
                 existing=self._opened_inside,
@@ -252,14 +273,16 @@ class _Opening:
             )
 
     def _opened_inside(self, eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Sequence[Tensor] | None:
-        """Opens an equation of the body that requests several devices, if it does."""
-        if not spans_devices(eqn):
+        """Opens an equation of the body, if it is one that is opened."""
+        if not self._source.opening.opens(eqn):
             return None
         graph, kind = self._graph, eqn.primitive.name
         name = graph.unique_name(kind)
         line = origin.line_of(eqn) or self._source.line
         tensors = [graph.tensor_of(x) for x in args if not isinstance(x, jex.Literal)]
-        inner = Opened(eqn.replace(invars=args), name, line, self._source.fed, [])
+        inner = self._source._replace(
+            eqn=eqn.replace(invars=args), name=name, line=line, effects=[]
+        )
         before = tuple(self._order.before(eqn))
         scopes = graph.scopes.replaced(names=f"{name}/", control_inputs=before)
         with scopes, request.carried(eqn.ctx):
@@ -269,26 +292,19 @@ class _Opening:
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _token(self, body: jex.ClosedJaxpr) -> Tensor | None:
-        """Adds the first value of the carry that puts effects in order, if the body has any."""
-        if not any(map(has_effects, body.eqns)):
-            return None
-        return self.zeros(_INDEX, (), CLIENT_CPU.spec)
-
-    def _with_effects(
-        self, token: Tensor | None, body: jex.ClosedJaxpr, args: Sequence[Tensor]
-    ) -> list[Tensor]:
-        """Inlines the body; its effects come after those of the iteration before."""
-        if token is None:
-            return self._inline(body, args)
-        carry = self._carry(token)
-        first = self._apply(jnp.copy, carry)
+    def _first_effect(self) -> Tensor:
+        """Adds a carry that puts effects in order; returns its copy, before all of an iteration."""
+        with self._graph.scopes.replaced(loop=self.loop.parent):
+            zero = self.zeros(_INDEX, (), CLIENT_CPU.spec)
+        first = self._apply(jnp.copy, self._carry(zero))
         first.op.eqn = request.replaced(first.op.eqn, CLIENT_CPU)
         self._order.add_together([first.op])
-        results = self._inline(body, args)
+        return first
+
+    def _last_effect(self, first: Tensor) -> None:
+        """Gives the carry of `_first_effect` its next value, after all effects of an iteration."""
         (last,) = self._graph.after(self._order.effects, [first])
-        self._source.effects.append(self._final(carry, last).op)
-        return results
+        self._source.effects.append(self._final(first.op.inputs[0], last).op)
 
     # Carries ----------------------------------------------------------------------------------
 
@@ -307,6 +323,9 @@ class _Opening:
     def _finals(
         self, carries: Sequence[Tensor], is_same: Sequence[bool], results: Sequence[Tensor]
     ) -> list[Tensor]:
+        """Gives all carries their next values; returns the last ones."""
+        if self._token is not None:
+            self._last_effect(self._token)
         return [
             carry if same else self._final(carry, self._made_here(new))
             for carry, new, same in zip(carries, results, is_same, strict=False)
@@ -410,15 +429,6 @@ class _Opening:
         zeros.op.eqn = request.replaced(zeros.op.eqn, request.resolved(spec, ()))
         self._zeros.append(zeros.op)
         return zeros
-
-
-def _move(graph: Graph, first: int, moved: Sequence[Operation]) -> None:
-    """Moves operations to position `first` in the order of the graph, before all that use them."""
-    ops = dict.fromkeys(moved)
-    later = [op for op in graph.get_operations()[first:] if op not in ops]
-    for op in (*ops, *later):
-        del graph._operations[op.name]
-        graph._operations[op.name] = op
 
 
 def _replace(op: Operation, old: Tensor, new: Tensor) -> None:

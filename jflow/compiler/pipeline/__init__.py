@@ -6,6 +6,7 @@ from jflow.compiler.pipeline.pipeline import compile_placed as compile_placed
 from jflow.compiler.pipeline.pipeline import compile_step as compile_step
 from jflow.compiler.pipeline.pipeline import expanded as expanded
 from jflow.compiler.pipeline.pipeline import has_open_loops as has_open_loops
+from jflow.compiler.pipeline.pipeline import opening_on as opening_on
 from jflow.compiler.pipeline.pipeline import prune_step as prune_step
 from jflow.compiler.pipeline.pipeline import waits_for_ranks as waits_for_ranks
 from jflow.compiler.pipeline.regions import Region as Region

@@ -12,19 +12,19 @@ of what several steps share. For this process, programs stay jaxprs and keep the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jflow.base.cluster import Device
+from jflow.base.cluster import Device, Task
 from jflow.base.values import Array
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.callbacks import Callback, callbacks_of
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
-from jflow.compiler.graph.hoisting import spans_devices
+from jflow.compiler.graph.opening import OF_REQUESTS, Opening
 from jflow.compiler.graph.primitives import is_on_host
 from jflow.compiler.graph.verify import verify
 from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
@@ -32,6 +32,7 @@ from jflow.compiler.partition import Lengths, Partition, Segment, partition, pru
 from jflow.compiler.pipeline.text import names_of, step_text
 from jflow.compiler.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.compiler.placement.calibration import PRIOR
+from jflow.compiler.placement.place import same_device
 from jflow.compiler.placement.work import count_operations
 from jflow.compiler.schedule.stages import SPLIT_S
 from jflow.plan import Call, Plan, Program, Run
@@ -113,8 +114,9 @@ def compile_step(
     Raises:
       OpError: as `prune`, `Strategy` and `compile_placed`.
     """
-    if has_open_loops(graph, request):
-        graph, request = expanded(graph, request)
+    opening = opening_on(inventory, soft, inventory.devices.__getitem__)
+    if has_open_loops(graph, request, opening):
+        graph, request = expanded(graph, request, opening)
     ops = prune_step(graph, request)
     assignment = strategy(ops, inventory, soft=soft, handles=handles)
     placement = assignment.place(inventory.devices, inventory.memory)
@@ -140,30 +142,42 @@ def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
     return any(map(is_recorded, ops))
 
 
-def has_open_loops(graph: Graph, request: StepRequest) -> bool:
-    """Whether a step contains loops that request several devices, so that it must be `expanded`.
+def has_open_loops(graph: Graph, request: StepRequest, opening: Opening = OF_REQUESTS) -> bool:
+    """Whether a step contains loops that are opened, so that it must be `expanded`.
 
     Raises as `prune`.
     """
     ops = prune(graph, request.targets, request.fetches, set(request.fed))
-    return any(spans_devices(op.eqn) for op in ops)
+    return any(opening.changes(op.eqn) for op in ops)
+
+
+def opening_on(
+    inventory: Inventory, soft: bool, devices_of: Callable[[Task], Sequence[Device]]
+) -> Opening:
+    """Returns which loops a step on a cluster opens; arguments as for `same_device`."""
+    is_exported = inventory.platforms is not None
+    return Opening(is_exported, partial(same_device, inventory, soft, devices_of))
 
 
 def expanded(
-    graph: Graph, request: StepRequest, shapes: Mapping[Tensor, Sequence[Any]] = _NO_SHAPES
+    graph: Graph,
+    request: StepRequest,
+    opening: Opening = OF_REQUESTS,
+    shapes: Mapping[Tensor, Sequence[Any]] = _NO_SHAPES,
 ) -> tuple[Expansion, StepRequest]:
     """Returns a copy of a graph in which the loops of a step are open, and the request in it.
 
     Args:
       graph: the graph.
       request: the step.
+      opening: decides which loops are opened.
       shapes: the shapes of fed tensors of unknown rank; recorded calls on these are replayed.
 
     Raises:
       NotImplementedError: if a loop cannot be opened; it has the user's line.
     """
     roots = [*request.targets, *(tensor.op for tensor in request.fetches)]
-    expansion = Expansion(graph, shapes, roots, request.fed)
+    expansion = Expansion(graph, shapes, roots, request.fed, opening)
     return expansion, StepRequest(
         tuple(expansion.copies[op] for op in request.targets),
         tuple(map(expansion.tensor, request.fetches)),

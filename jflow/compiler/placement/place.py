@@ -16,7 +16,7 @@ The rules, in order of precedence:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -82,6 +82,31 @@ def assign(
             requests[group] = request_by_key[key]
     tasks = {request.task for request in requests.values()}
     return GroupAssignment(owners, colocated, requests, tasks, soft, fetches)
+
+
+def same_device(
+    inventory: Inventory,
+    soft: bool,
+    devices_of: Callable[[Task], Sequence[Device]],
+    specs: Collection[DeviceSpec],
+) -> DeviceSpec | None:
+    """Returns the device that all of some requests of stateless operations mean by rules 3 and 4.
+
+    Args:
+      inventory: the tasks.
+      soft: see `Strategy`.
+      devices_of: returns the devices of a task; called only if all requests mean that task.
+      specs: the requests.
+
+    Returns:
+      None if they mean several devices, or one that does not exist.
+    """
+    tasks = {_task(spec, inventory.master, inventory.tasks) for spec in specs}
+    (task, *others) = tasks
+    if others or task is None:
+        return None
+    (device, *more) = {_chosen(spec, devices_of(task), soft) for spec in specs}
+    return None if more or device is None else DeviceSpec.parse(str(device))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

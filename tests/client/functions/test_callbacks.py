@@ -106,35 +106,21 @@ def _loops() -> Any:
     ],
     indirect=["backend"],
 )
+@pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.usefixtures("connection")
-def test_effects_are_counted_as_under_jit(backend: Backend, where: str) -> None:
+def test_effects_are_counted_as_under_jit(backend: Backend, where: str, loops: bool) -> None:
     log: Log = {}
     block = partial(tf.device, backend.devices[-1]) if where == "last" else nullcontext
-    call = tf.function(_program(EFFECTS, log, block))
-    results, wanted = _with_jit(loops=False)
+    call = tf.function(_program(_loops() if loops else EFFECTS, log, block))
+    results, wanted = _with_jit(loops)
     for _ in range(2):
         log.clear()
         found = call(X)
+        jax.effects_barrier()
         assert _sorted(log) == wanted
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, results)
 
 
-# Loops --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("backend", ["local"], indirect=True)
-@pytest.mark.usefixtures("connection")
-def test_in_this_process_loops_have_their_effects_too(backend: Backend) -> None:
-    log: Log = {}
-    call = tf.function(_program(_loops(), log, nullcontext))
-    results, wanted = _with_jit(loops=True)
-    found = call(X)
-    jax.effects_barrier()
-    assert _sorted(log) == wanted
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, results)
-
-
-@pytest.mark.parametrize("backend", ["local"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_effects_of_loops_and_of_lines_around_them_keep_the_order_of_the_lines(
     backend: Backend,
@@ -154,26 +140,6 @@ def test_effects_of_loops_and_of_lines_around_them_keep_the_order_of_the_lines(
     call(jnp.float32(0))
     jax.effects_barrier()
     assert seen == [0, 1, 2, 3, 10, 11, 12, 13]
-
-
-@pytest.mark.parametrize("backend", ["in_process"], indirect=True)
-@pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.usefixtures("connection")
-def test_a_callback_in_a_loop_is_refused_on_a_cluster_at_its_line(
-    backend: Backend, name: str
-) -> None:
-    def note(value: Any) -> None:
-        jax.debug.callback(lambda _: None, value)
-
-    call = tf.function(lambda x: LOOPS[name](note, x))
-    with pytest.raises(tf.errors.UnimplementedError) as caught:
-        call(X)
-    line = note.__code__.co_firstlineno + 1
-    message = str(caught.value)
-    assert f"{__file__}:{line} in " in message
-    assert "call the function after it" in message
-    assert "EQX_ON_ERROR=nan" in message
-    assert caught.value.op is not None
 
 
 # What callbacks are given and give ----------------------------------------------------------------

@@ -203,3 +203,45 @@ def test_an_error_of_a_callback_ends_the_loop(
     with pytest.raises(Exception, match="three is too much"):
         looping(np.arange(8, dtype="float32"))
     assert called == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+@pytest.mark.parametrize("spans", [False, True])
+def test_a_predicate_calls_once_more_than_the_body(
+    connection: tf.function.Connection, backend: Backend, n: int, spans: bool
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def goes_on(state: Any) -> Any:
+            jax.debug.callback(lambda i: called.append(("test", int(i))), state[0], ordered=True)
+            return state[0] < n
+
+        def body(state: Any) -> Any:
+            number, x = state
+            jax.debug.callback(lambda i: called.append(("body", int(i))), number, ordered=True)
+            x = first_half(backend, x)
+            return number + 1, second_half(backend, x) if spans else x
+
+        def run(x: Any) -> Any:
+            state = lax.while_loop(goes_on, body, (0, x))
+            jax.debug.callback(lambda x: called.append(("after", float(x))), state[1], ordered=True)
+            return state
+
+        return run
+
+    assert len(check(traced, 0.5)) == 2 * n + 2
+
+
+def test_a_predicate_that_python_computes_ends_the_loop(
+    connection: tf.function.Connection, backend: Backend
+) -> None:
+    def traced(called: Called) -> Callable[..., Any]:
+        def is_less(x: Any) -> Any:
+            called.append(float(x))
+            return np.bool_(x < 3)
+
+        def goes_on(x: Any) -> Any:
+            return io_callback(is_less, jax.ShapeDtypeStruct((), "bool"), x, ordered=True)
+
+        return lambda x: lax.while_loop(goes_on, lambda x: x + 1, x)
+
+    assert len(check(traced, 0.5)) == 4

@@ -213,16 +213,6 @@ def _all_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
             yield from _all_inside(inner)
 
 
-def test_a_predicate_with_effects_of_a_loop_on_two_devices_is_refused_with_its_line() -> None:
-    def test(y: Any) -> Any:
-        jax.debug.print("{}", y)
-        return jnp.sum(y) < 3
-
-    body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
-    with pytest.raises(NotImplementedError, match=r"'while' \(at .*test_hoisting\.py.*predicate"):
-        _flat(lambda x: lax.while_loop(test, body, x), ARGUMENT)
-
-
 def test_a_checkpoint_with_two_devices_is_opened() -> None:
     body = jax.checkpoint(_on("/cpu:1", lambda y: jnp.exp(_on("/cpu:2", jnp.sin)(y)) * _read(X)))
     flat = _flat(jax.grad(_sum(body)), ARGUMENT)

@@ -187,3 +187,75 @@ def test_the_text_of_a_plan_shows_the_body_of_a_loop() -> None:
     text = compiled(forward).plans[0].text()
     assert "loop 0 of 8 iterations, 6 at once; feed" in text
     assert "in dataflow order" in text
+
+
+# Loops whose requests mean one device -------------------------------------------------------------
+
+
+def over(devices: tuple[str, ...], kind: str) -> Callable[[Any], Any]:
+    """A loop or branch whose body requests several devices."""
+
+    def body(x: Any) -> Any:
+        for device in devices:
+            with tf.device(device):
+                x = jnp.sin(x) + 1.0
+        return x
+
+    def run(x: Any) -> Any:
+        if kind == "scan":
+            return lax.scan(lambda c, _: (body(c), None), x, length=3)[0]
+        if kind == "cond":
+            return lax.cond(x[0] > 0, body, lambda x: x, x)
+        # A loop in a loop on several devices.
+        return lax.fori_loop(0, 2, lambda _, c: on_last(over(devices, "scan")(c)), x)
+
+    def on_last(x: Any) -> Any:
+        with on(2):
+            return x * 2.0
+
+    return run
+
+
+def step_of(function: Callable[..., Any], inventory: Inventory, soft: bool) -> CompiledStep:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", (2,))
+        y = graph.apply(function, (x,))
+        return compile_step(graph, StepRequest((), (y,), (x,)), inventory, soft=soft)
+
+
+@pytest.mark.parametrize(
+    ("devices", "soft", "device"),
+    [
+        (("/gpu:0", "/gpu:1"), True, "/job:worker/task:0/device:CPU:0"),
+        (("/job:worker/task:1", "/job:worker/task:1/cpu:0"), False, "/job:worker/task:1"),
+        (("/job:worker/task:1/gpu:0", "/job:worker/task:1/gpu:1"), True, "/job:worker/task:1"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["scan", "cond"])
+def test_a_loop_whose_requests_mean_one_device_is_one_program_on_it(
+    devices: tuple[str, ...], soft: bool, device: str, kind: str
+) -> None:
+    step = step_of(over(devices, kind), CLUSTER, soft)
+    assert not any(loops(step))
+    placed = {str(step.placement[op]) for op in step.placement if op.type == kind}
+    assert [name.startswith(device) for name in placed] == [True]
+
+
+def test_an_inner_loop_whose_requests_mean_one_device_is_one_program() -> None:
+    function = over(("/job:worker/task:1", "/job:worker/task:1/cpu:0"), "loop in loop")
+    bodies = [loop.body for (loop,) in filter(None, loops(step_of(function, CLUSTER, soft=False)))]
+    assert len(bodies) == 2
+    assert not any(isinstance(one, Loop) for body in bodies for one in body.instructions)
+    assert sum(len(runs(body)) for body in bodies) == 2
+
+
+def test_a_loop_that_means_several_devices_stays_open_under_soft_placement() -> None:
+    devices = {TASKS[0]: tuple(Device(TASKS[0], "CPU", i) for i in range(2))}
+    several = Inventory(TASKS[0], TASKS[:1], devices, None)
+    assert all(loops(step_of(over(("/cpu:0", "/cpu:1"), "scan"), several, soft=True)))
+    assert not any(loops(step_of(over(("/cpu:0", "/gpu:1"), "scan"), several, soft=True)))
+
+
+def test_a_device_that_does_not_exist_is_refused_in_a_loop_too() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="available are"):
+        step_of(over(("/gpu:0", "/gpu:1"), "scan"), CLUSTER, soft=False)
