@@ -27,7 +27,7 @@ from jflow.compiler.schedule import (
     Schedule,
     simulate,
 )
-from jflow.compiler.schedule.stages import simulate_stages
+from jflow.compiler.schedule.stage_run import simulate_stages
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.lab.timed_server import VARIABLE, WORK, TimedLinks
 from jflow.launch import LocalCluster

@@ -13,7 +13,7 @@ import jflow as tf
 from jflow import errors
 from jflow.compiler.graph.calls import call
 from jflow.compiler.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled
-from jflow.compiler.schedule.stages import simulate_stages
+from jflow.compiler.schedule.stage_run import simulate_stages
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
 from jflow.lab.timed import LINKS, TimedCluster, run_timed, timed_problem

@@ -16,6 +16,7 @@ from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import carry_p, final_p, index_p
 from jflow.compiler.partition.builder import LoopPart
 from jflow.compiler.partition.stages import Value, is_computed_in, loops_of
+from jflow.compiler.schedule.cut import default_window
 from jflow.plan import Feed, Fetch, Plan, Recv, Slot
 
 
@@ -134,6 +135,6 @@ def body_of(
         {op: number for number, op in enumerate(carries, len(fed))},
         {op: loop.next[op] for op in carries},
         finals,
-        max(2 * n_devices, n_devices + 2) if loop.window is None else loop.window,
+        default_window(n_devices) if loop.window is None else loop.window,
         loop.predicate,
     )

@@ -34,7 +34,7 @@ from jflow.compiler.placement import DEFAULT_STRATEGY, Handles, Inventory, Place
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.placement.place import same_device
 from jflow.compiler.placement.work import count_operations
-from jflow.compiler.schedule.stages import SPLIT_S
+from jflow.compiler.schedule.cut import SPLIT_S
 from jflow.plan import Call, Plan, Program, Run
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.plan.xla import digest_of

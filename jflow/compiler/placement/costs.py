@@ -18,6 +18,7 @@ from jflow.base.cluster import Device, Wiring
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.placement.calibration import PRIOR, Calibration
 from jflow.compiler.placement.equations import size_of
+from jflow.compiler.placement.loops import trips_of
 from jflow.compiler.placement.work import count_operations
 from jflow.compiler.schedule import BUFFERED, Costs
 
@@ -56,7 +57,7 @@ def estimated(
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
     rates = [calibration.rates_of(device.type) for device in devices]
-    counts = count_operations(ops)
+    counts = count_operations(ops) * [[trips_of(op)] for op in ops]
     seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
     _scale(seconds, ops, devices, measured)
     costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)

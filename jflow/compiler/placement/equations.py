@@ -196,10 +196,15 @@ def _product(sizes: Sequence[Any]) -> float:
     return float(math.prod(int(n) if is_known(n) else UNKNOWN_SIZE for n in sizes))
 
 
-INPUTS = frozenset({"constant", "variable", "resource", "group", "placeholder", "read"})
+INPUTS = frozenset(
+    {
+        *("constant", "variable", "resource", "group", "placeholder", "read"),
+        *("carry", "iteration"),
+    }
+)
 """What computes nothing; its results are in memory."""
 
-VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "stop_gradient"})
+VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "stop_gradient", "final"})
 """What gives its argument in another form, which costs nothing."""
 
 STORES = frozenset({"assign", "initialize"})

@@ -20,7 +20,13 @@ from jflow.compiler.placement.strategy import UNLIMITED_MEMORY, Assignment, Memo
 from jflow.compiler.schedule import Problem, Schedule, lower_bound, simulate, trace_of
 from jflow.compiler.schedule.problem import capacity_of, resident_of
 from jflow.compiler.schedule.schedule import by_rank, name_of
-from jflow.compiler.schedule.stages import predicted_seconds
+from jflow.compiler.schedule.stage_run import (
+    LoopTime,
+    StageRun,
+    predicted_seconds,
+    simulate_stages,
+    trace_of_stages,
+)
 from jflow.errors import UnimplementedError
 from jflow.plan.trace import Trace
 
@@ -134,12 +140,25 @@ class Explanation(Carded):
         return predicted_seconds(self.problem, schedule) + self.problem.costs.step_seconds
 
     @cached_property
+    def loops(self) -> tuple[LoopTime, ...]:
+        """The loops over devices that run their bodies more than once; how long each takes."""
+        return self._in_stages.loops if self.problem.graph.loops else ()
+
+    @cached_property
+    def _in_stages(self) -> StageRun:
+        return simulate_stages(self.problem, self.schedule)
+
+    @cached_property
     def trace(self) -> Trace:
         """The simulated step, a span for each operation; see `jflow.plan.trace.merged`.
 
         The runtime runs the operations of a device between two crossings as one program, so its
         trace has fewer and longer spans, and `predicted_seconds` may be later than the end of this.
+        With loops over devices the spans are these programs, one for each iteration, of the first
+        iterations of a long loop.
         """
+        if self.problem.graph.loops:
+            return trace_of_stages(self.problem, self._in_stages, f"simulated, {self.strategy}")
         timeline = simulate(self.problem, self.schedule)
         return trace_of(self.problem, timeline, f"simulated, {self.strategy}")
 
@@ -284,7 +303,7 @@ class Explanation(Carded):
 
     def text(self) -> str:
         """Returns a line for each operation: device, reason, and the best alternative."""
-        lines = [self.summary]
+        lines = [self.summary, *map(str, self.loops)]
         if self.candidates:
             lines.append(self._candidate_text())
         for reason in self._first_reasons():
@@ -300,6 +319,8 @@ class Explanation(Carded):
     def to_markdown(self) -> str:
         """Returns a Markdown table: operation, device, reason, best alternative and its cost."""
         lines = [self.summary, ""]
+        for loop in self.loops:
+            lines += [str(loop), ""]
         if self.candidates:
             lines += [self._candidate_text(), ""]
         lines += [
@@ -331,6 +352,7 @@ class Explanation(Carded):
             ("placed by", self.strategy),
             ("predicted step time", seconds_text(self.predicted_seconds)),
             ("lower bound", seconds_text(self.lower_bound)),
+            *(("loop", str(loop).removeprefix("loop ")) for loop in self.loops),
             *((f"by {name}", seconds_text(time)) for name, time in self.candidates.items()),
         )
         tables = (CardTable("operations", head, rows, len(self._ops)),)
@@ -342,9 +364,10 @@ class Explanation(Carded):
         """Returns the whole explanation as a JSON object.
 
         Its keys are ``strategy``, ``predicted_seconds``, ``lower_bound``, ``candidates`` (seconds
-        by strategy), and ``operations``, in the order in which they run: objects with the
-        attributes of `Reason`. In a large graph, whose alternatives would take long to simulate,
-        those after the 200 first operations are without times (null).
+        by strategy), ``loops`` (objects with ``name``, ``trips``, ``devices``, ``seconds`` and
+        ``bubble``, from 0 to 1), and ``operations``, in the order in which they run: objects with
+        the attributes of `Reason`. In a large graph, whose alternatives would take long to
+        simulate, those after the 200 first operations are without times (null).
         """
         reasons = self.reasons
         n_alternatives = sum(len(each) for each in self._alternatives.values())
@@ -369,6 +392,16 @@ class Explanation(Carded):
                 "predicted_seconds": self.predicted_seconds,
                 "lower_bound": self.lower_bound,
                 "candidates": self.candidates,
+                "loops": [
+                    {
+                        "name": one.loop.name,
+                        "trips": one.loop.trips,
+                        "devices": [str(self.problem.devices[each]) for each in one.devices],
+                        "seconds": one.seconds,
+                        "bubble": one.bubble,
+                    }
+                    for one in self.loops
+                ],
                 "operations": operations,
             }
         )

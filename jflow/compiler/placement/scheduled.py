@@ -18,11 +18,12 @@ from jflow.base.cluster import Device, Task, Wiring
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.bundle import is_small
 from jflow.compiler.graph.control import control_sources
-from jflow.compiler.graph.primitives import ACCESSES, group_p, is_on_host
+from jflow.compiler.graph.primitives import ACCESSES, group_p, index_p, is_on_host
 from jflow.compiler.placement.calibration import Calibration
 from jflow.compiler.placement.costs import bytes_of, estimated
 from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.placement.group import Group
+from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of
 from jflow.compiler.placement.memory import check_pinned, resident_bytes
 from jflow.compiler.placement.place import GroupAssignment, assign
 from jflow.compiler.placement.strategy import (
@@ -189,7 +190,7 @@ class ScheduledAssignment:
                 candidates = self._devices(group, devices) or [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in candidates)
         constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
-        graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
+        graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)), repeated(ops))
         costs = estimated(ops, every, self.calibration, self.wiring)
         for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
@@ -239,15 +240,22 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
     waiting: dict[int, dict[int, None]] = {}
     for op, i in number.items():
         for tensor in op.inputs:
-            if tensor.op in number:
+            # Every device has the number of the iteration.
+            if tensor.op in number and tensor.op.eqn.primitive is not index_p:
                 users.setdefault(tensor, {})[i] = None
         for before in () if op.eqn.primitive is group_p else control_sources(op):
             if before in number:
                 waiting.setdefault(number[before], {})[i] = None
-    for put, taking in awaited_elements(ops).items():
-        waiting.setdefault(number[put], {}).update(dict.fromkeys(number[op] for op in taking))
+    for awaited in (awaited_elements(ops), awaited_in_loops(ops)):
+        for before, later in awaited.items():
+            waiting.setdefault(number[before], {}).update(dict.fromkeys(number[op] for op in later))
     dependencies = [
-        Dependency(number[tensor.op], tuple(used), bytes_of(tensor), _bundle(tensor, used, ops))
+        Dependency(
+            number[tensor.op],
+            tuple(used),
+            bytes_of(tensor) * sendings_of(tensor, (ops[user] for user in used)),
+            _bundle(tensor, used, ops),
+        )
         for tensor, used in users.items()
     ]
     return dependencies + [

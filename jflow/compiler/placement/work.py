@@ -64,9 +64,10 @@ def count_operations(ops: Sequence[Operation]) -> Vector:
     for number, op in enumerate(ops):
         program.add(op.eqn, known, number)
     for op in ops:
-        for tensor in op.outputs:
+        carried = [] if op.loop is None else [op.loop.next[op]] if op in op.loop.next else []
+        for tensor in (*op.outputs, *carried):
             value = known.get(tensor.var)
-            if value is not None and not program.readers[value]:
+            if value is not None and (tensor in carried or not program.readers[value]):
                 program.keep(value)
     return program.counts(len(ops))
 

@@ -18,4 +18,4 @@ from jflow.compiler.schedule.simulate import SimulatedTransfer as SimulatedTrans
 from jflow.compiler.schedule.simulate import Timeline as Timeline
 from jflow.compiler.schedule.simulate import simulate as simulate
 from jflow.compiler.schedule.simulate import trace_of as trace_of
-from jflow.compiler.schedule.stages import predicted_seconds as predicted_seconds
+from jflow.compiler.schedule.stage_run import predicted_seconds as predicted_seconds

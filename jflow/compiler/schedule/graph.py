@@ -32,6 +32,28 @@ class Dependency:
     bundle: str = ""
 
 
+@dataclass(frozen=True)
+class RepeatedBody:
+    """The body of a loop: operations that a step runs several times, one iteration after another.
+
+    Iterations overlap as far as their data allows.
+
+    Attributes:
+      operations: their indices.
+      trips: how often they run, at least once.
+      window: how many iterations may be under way on a device; 0 for the default.
+      carried: pairs of operations: what the first one makes in an iteration, the second one gives
+        in the next.
+      name: what messages call it.
+    """
+
+    operations: tuple[int, ...]
+    trips: int
+    window: int = 0
+    carried: tuple[tuple[int, int], ...] = ()
+    name: str = ""
+
+
 class Uses(NamedTuple):
     """(Edge, producer, consumer) of every use of an edge, as columns in the order of the edges.
 
@@ -50,15 +72,18 @@ class OperationGraph:
 
     Attributes:
       operations: what the nodes stand for, by which messages and strategies identify them.
-      edges: the tensors between them.
+      edges: the tensors between them. Of one that a loop sends in each iteration, `n_bytes` is the
+        sum.
+      loops: the loops; no operation is in two of them.
 
     Raises:
-      InvalidArgumentError: if an operation is listed twice, an edge refers to one that does not
-        exist, or operations depend on each other in a cycle.
+      InvalidArgumentError: if an operation is listed twice, an edge or loop refers to one that does
+        not exist, or operations depend on each other in a cycle.
     """
 
     operations: tuple[Hashable, ...]
     edges: tuple[Dependency, ...]
+    loops: tuple[RepeatedBody, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.operations)) != len(self.operations):
@@ -71,6 +96,12 @@ class OperationGraph:
                         f"{edge} refers to operation {index}; the graph has {len(indices)}"
                     )
         _ = self.order
+        for loop in self.loops:
+            if loop.trips < 1 or not {*loop.operations} <= {*indices}:
+                raise InvalidArgumentError(
+                    f"expected a loop of operations 0 to {len(indices) - 1} that runs, got {loop}"
+                )
+        _ = self.units
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -140,6 +171,46 @@ class OperationGraph:
                 f"operations depend on each other in a cycle, among them {', '.join(cyclic[:5])}"
             )
         return tuple(order)
+
+    @cached_property
+    def loop_of(self) -> list[int]:
+        """The number of the loop of each operation; -1 outside of loops."""
+        loops = [-1] * len(self.operations)
+        for number, loop in enumerate(self.loops):
+            for index in loop.operations:
+                loops[index] = number
+        return loops
+
+    @cached_property
+    def trips(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """How often each operation runs."""
+        trips = np.ones(len(self.operations))
+        for loop in self.loops:
+            trips[[*loop.operations]] = loop.trips
+        return trips
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Single operations and the bodies of whole loops, in a topological order."""
+        if not self.loops:
+            return tuple((index,) for index in self.order)
+        first: dict[int, int] = {}
+        bodies: dict[int, list[int]] = {}
+        for index in self.order:
+            number = self.loop_of[index]
+            unit = index if number < 0 else first.setdefault(number, index)
+            bodies.setdefault(unit, []).append(index)
+        of = {index: unit for unit, body in bodies.items() for index in body}
+        edges = {
+            (of[edge.producer], of[consumer])
+            for edge in self.edges
+            for consumer in edge.consumers
+            if of[edge.producer] != of[consumer]
+        }
+        numbers = {unit: number for number, unit in enumerate(bodies)}
+        contracted = graph_of([*bodies], [(numbers[a], numbers[b], 0.0) for a, b in sorted(edges)])
+        every = [*bodies.values()]
+        return tuple(tuple(every[number]) for number in contracted.order)
 
 
 def graph_of(

@@ -34,7 +34,8 @@ class Costs:
     """Costs of operations and transfers, in seconds.
 
     Attributes:
-      seconds: f64[operations, devices], the time that each operation takes on each device.
+      seconds: f64[operations, devices], the time that each operation takes on each device; of one
+        in a loop that of all iterations together.
       latency: f64[devices, devices] in seconds, what a transfer takes in addition to its bytes.
       byte_seconds: f64[devices, devices], seconds a byte from one device to another.
       network: how transfers share the ports of a device, one of `NETWORKS`.
@@ -289,8 +290,10 @@ def lower_bound(problem: Problem) -> float:
     """
     least = _least_seconds(problem)
     graph = problem.graph
-    heads, tails = _heads(problem, least), _tails(problem, least)
-    longest = max((h + s + t for h, s, t in zip(heads, least, tails, strict=True)), default=0.0)
+    # Iterations overlap, so a path has each operation of a loop once.
+    once = (np.array(least) / graph.trips).tolist()
+    heads, tails = _heads(problem, once), _tails(problem, once)
+    longest = max((h + s + t for h, s, t in zip(heads, once, tails, strict=True)), default=0.0)
     n_processors = problem.costs.n_processors
     # Of all operations whose heads are at least h and tails at least t, the first cannot start
     # before h, and after the last one t is still to come.

@@ -17,7 +17,7 @@ served by the smaller number.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -209,18 +209,27 @@ def _chain(processors: Integers, n_processors: int) -> tuple[list[int], list[int
     return heads.tolist(), following.tolist()
 
 
-def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> Trace:
+def trace_of(
+    problem: Problem,
+    timeline: Timeline,
+    title: str = "simulated",
+    names: Sequence[str] | None = None,
+    shown: Sequence[int] | None = None,
+) -> Trace:
     """Returns the trace of a simulated step, with a span for each operation.
 
     Args:
       problem: what was simulated.
       timeline: the result of `simulate` for it.
       title: what a viewer calls the trace.
+      names: of the operations; None for their own.
+      shown: the numbers of the operations that have spans; None for all.
     """
     devices = [str(device) for device in problem.devices]
-    names = [_name(operation) for operation in problem.graph.operations]
+    names = names or [name_of_operation(operation) for operation in problem.graph.operations]
+    shown = range(len(names)) if shown is None else shown
     # By device, so that viewers show the devices in the order of the problem.
-    order = sorted(range(len(names)), key=lambda i: (timeline.devices[i], timeline.start[i]))
+    order = sorted(shown, key=lambda i: (timeline.devices[i], timeline.start[i]))
     spans = tuple(
         Span(
             names[i],
@@ -246,7 +255,7 @@ def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> 
     return Trace(title, spans, transfers)
 
 
-def _name(operation: Hashable) -> str:
+def name_of_operation(operation: Hashable) -> str:
     """Returns the name of an operation, or its text if it has none."""
     name = getattr(operation, "name", None)
     return name if isinstance(name, str) else str(operation)

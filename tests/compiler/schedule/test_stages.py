@@ -16,8 +16,9 @@ from jflow.compiler.schedule import (
     scheduled,
     simulate,
 )
-from jflow.compiler.schedule.graph import Dependency
-from jflow.compiler.schedule.stages import SPLIT_S, depths_of, messages_of, phases_of, staged
+from jflow.compiler.schedule.cut import SPLIT_S, depths_of, phases_of
+from jflow.compiler.schedule.graph import Dependency, OperationGraph
+from jflow.compiler.schedule.stages import messages_of, staged
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
 from jflow.lab.timed import timed_graph, timed_problem
@@ -54,8 +55,9 @@ def test_what_travels_together_is_one_message_that_comes_for_the_first_that_uses
     def messages(*bundles: str) -> list[tuple[int, int, float]]:
         edges = [Dependency(i, (3 + i,), 10.0, each) for i, each in enumerate(bundles)]
         edges.append(Dependency(2, (4,), 0.0))  # a signal
-        stage = [0, 0, 0, 2, 1, 1]
-        found = messages_of(edges, (0, 0, 0, 1, 1, 2), stage)
+        stages = [[0], [0], [0], [2], [1], [1]]
+        graph = OperationGraph(tuple(range(6)), tuple(edges))
+        found = messages_of(graph, (0, 0, 0, 1, 1, 2), stages)
         return [(each.source, each.target, each.n_bytes) for each in found]
 
     assert messages("f", "f") == [(0, 1, 20.0), (0, 1, 0.0)]
@@ -105,11 +107,12 @@ def test_the_stages_are_those_of_the_plans_that_the_pipeline_makes(family) -> No
     phase = phases_of(problem, schedule.devices, depth)
     wanted = {
         (
-            devices[stage[2]],
+            devices[stage.device],
             frozenset(
                 f"operation_{i}"
                 for i in range(len(problem.graph))
-                if (depth[i], phase[i], schedule.devices[i]) == stage
+                if (depth[i], phase[i], schedule.devices[i])
+                == (stage.depth, stage.phase, stage.device)
             ),
         )
         for stage in of_stages.graph.operations

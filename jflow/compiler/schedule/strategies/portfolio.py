@@ -15,7 +15,7 @@ from jflow.compiler.schedule.exhaustive import exhaustive_optimum
 from jflow.compiler.schedule.problem import Problem, capacity_of, lower_bound
 from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
 from jflow.compiler.schedule.simulate import makespan
-from jflow.compiler.schedule.stages import is_makespan, predicted_seconds
+from jflow.compiler.schedule.stage_run import is_makespan, predicted_seconds
 from jflow.compiler.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.compiler.schedule.strategies.coplacing import coplaced
 from jflow.compiler.schedule.strategies.grouping import grouped
