@@ -459,6 +459,7 @@ _PIPELINES = {"forward": 1 / 1.4, "grad(scan)": 1 / 1.4, "scan(grad)": 1 / 1.25}
 LOOPS = Group(
     (
         Case("loops"),
+        Case("transformer", rounds=1),
         Case("emulated_loops", rounds=1),
         Case("tensorflow_loops", "tensorflow"),
     ),
@@ -469,6 +470,9 @@ LOOPS = Group(
         ),
         Row("forward, unrolled, two tasks", "jax.jit forward, unrolled, one core"),
         Row("grad, unrolled, two tasks", "jax.jit grad, unrolled, one core"),
+        Row("transformer step, two stages", "transformer step, one device"),
+        Row("transformer step, Python loop over two stages", "transformer step, one device"),
+        Row("scan of 100000 iterations, one device", "jax.jit scan of 100000 iterations", 1.05),
         Alone("crossing of a loop, there and back", 0.3e-3),
         Alone("crossing of a loop, one way", 0.3e-3),
         Row(

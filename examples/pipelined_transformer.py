@@ -40,6 +40,9 @@ FOUR_STAGES = [f"/job:worker/task:{task}/device:CPU:{i}" for task in range(2) fo
 TWO_STAGES = [f"/job:worker/task:{task}/device:CPU:0" for task in range(2)]
 ONE_DEVICE = TWO_STAGES[:1]
 
+NAMES = ["embedding", *(f"block_{i}" for i in range(N_BLOCKS)), "head"]
+"""The layers, as pictures call them."""
+
 Layers = Sequence[nnx.Module]
 
 
@@ -143,8 +146,9 @@ class Pipeline:
 
     def _loss_of(self, params: Any, texts: Any) -> Any:
         x, wanted = texts[:, :-1], texts[:, 1:]
-        for device, graphdef, of_layer in zip(self._devices, self._graphdefs, params, strict=True):
-            with tf.device(device):
+        layers = zip(NAMES, self._devices, self._graphdefs, params, strict=True)
+        for name, device, graphdef, of_layer in layers:
+            with tf.device(device), jax.named_scope(name):
                 x = nnx.merge(graphdef, of_layer)(x)
         with tf.device(self._devices[-1]):
             return optax.softmax_cross_entropy_with_integer_labels(x, wanted).mean()

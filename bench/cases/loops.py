@@ -26,7 +26,7 @@ from jflow.launch.resources import pinned
 WIDTH, BATCH, LAYERS = 512, 128, 8
 """Of the perceptron; the layers of each stage."""
 N_STAGES, N_MICROBATCHES = 2, 8
-N_ITERATIONS = 1000
+N_ITERATIONS, N_SMALL = 1000, 100_000
 
 Weights = list[list[Any]]
 
@@ -252,8 +252,25 @@ def crossings() -> None:
     )
 
 
+def on_one_device() -> None:
+    """A loop without device blocks, in this process."""
+
+    def repeated(x: Any) -> Any:
+        numbers = jnp.arange(1.0 * N_SMALL)
+        return jax.lax.scan(lambda carry, y: (jnp.sin(carry) + y, None), x, numbers)[0]
+
+    one = np.float32(1)
+    calls = {
+        f"scan of {N_SMALL} iterations, one device": tf.function(repeated),
+        f"jax.jit scan of {N_SMALL} iterations": jax.jit(repeated),
+    }
+    np.testing.assert_allclose(*(call(one) for call in calls.values()))
+    tell(alternate({name: partial(_waited, call, one) for name, call in calls.items()}, n=10))
+
+
 def main() -> None:
     """All figures."""
+    on_one_device()
     with tf.LocalCluster(ps=0, workers=2, cores=[0, 1]) as cluster, tf.connect(cluster.target()):
         pipelines(cluster)
         many(cluster)

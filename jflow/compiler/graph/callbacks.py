@@ -217,23 +217,17 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
     if not others or eqn.primitive.name in _HONOURED:
         return
     others -= {effect for inner in _honoured_inside(eqn) for effect in inner.effects}
-    # A mutable array that a compiled function uses only internally is not an effect of a call.
-    if _bodies(eqn):
-        others = {effect for effect in others if not internals.is_of_own_array(effect)}
     if others:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that graphs do not "
             f"support ({', '.join(sorted(map(_described, others)))}); use and return values; a "
-            "jax.Ref is made and used within one function under jax.jit"
+            "jax.Ref is made and used within one function"
         )
 
 
 def has_effects(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation has JAX effects other than those on variables and resources."""
-    return bool(eqn.effects) and any(
-        not isinstance(effect, WriteEffect) and not internals.is_of_own_array(effect)
-        for effect in eqn.effects
-    )
+    return any(not isinstance(effect, WriteEffect) for effect in eqn.effects)
 
 
 def _honoured_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:

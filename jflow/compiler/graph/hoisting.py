@@ -9,6 +9,7 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A loop or branch whose body requests a device runs there as a whole. One that requests several
   devices stays, and a step opens it (`opening.py`).
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
+* A mutable array (`jax.Ref`) that the function makes becomes a value, which its equations pass on.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
   maps it.
@@ -80,6 +81,8 @@ def hoist_state(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.Clo
       NotImplementedError: if a variable is used or a device is requested where that is not
         supported, or if an equation has unsupported effects.
     """
+    if any(map(internals.uses_refs, closed.eqns)):
+        closed = internals.without_refs(closed)
     return _run(_Flattener(keep_rules), closed)
 
 

@@ -294,8 +294,7 @@ class _Opening:
 
     def _first_effect(self) -> Tensor:
         """Adds a carry that puts effects in order; returns its copy, before all of an iteration."""
-        with self._graph.scopes.replaced(loop=self.loop.parent):
-            zero = self.zeros(_INDEX, (), CLIENT_CPU.spec)
+        zero = self._zeros_outside(_INDEX, (), CLIENT_CPU.spec)
         first = self._apply(jnp.copy, self._carry(zero))
         first.op.eqn = request.replaced(first.op.eqn, CLIENT_CPU)
         self._order.add_together([first.op])
@@ -395,9 +394,7 @@ class _Opening:
         return stacks[specs[0]]
 
     def _stack(self, element: Tensor, spec: DeviceSpec, index: Tensor) -> Tensor:
-        with self._graph.scopes.replaced(loop=self.loop.parent):
-            buffer = self.zeros(element.aval, (self.loop.trips,), spec)
-        carry = self._carry(buffer)
+        carry = self._carry(self._zeros_outside(element.aval, (self.loop.trips,), spec))
         final = self._final(carry, self._apply(_with_element, carry, element, index))
         for op, names in (
             (carry.op, ()),
@@ -407,13 +404,18 @@ class _Opening:
             op.eqn = request.replaced(op.eqn, request.resolved(spec, names))
         return final
 
+    def _zeros_outside(self, aval: Any, shape: tuple[int, ...], spec: DeviceSpec) -> Tensor:
+        """Adds zeros before the loop; as `zeros`."""
+        with self._graph.scopes.replaced(loop=self.loop.parent):
+            return self.zeros(aval, shape, spec)
+
     def zeros(self, aval: Any, shape: tuple[int, ...], spec: DeviceSpec) -> Tensor:
         """Adds an array of zeros of some type, with more dimensions before the others."""
         if aval.dtype == jax.dtypes.float0:
             raise NotImplementedError(
                 f"{self._source.eqn.primitive.name!r} (at {self.loop.line}) requests several "
-                "devices and has derivatives of integers (float0) as results, which is not "
-                "supported; do not differentiate it by integers"
+                "devices and gives a derivative by integers (float0), which is not supported; such "
+                "a derivative is always zero: do not return it from the body"
             )
 
         def filled() -> Any:

@@ -57,7 +57,7 @@ def estimated(
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
     rates = [calibration.rates_of(device.type) for device in devices]
-    counts = count_operations(ops) * [[trips_of(op)] for op in ops]
+    counts = count_operations(ops) * np.array([*map(trips_of, ops)], np.float64)[:, None]
     seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
     _scale(seconds, ops, devices, measured)
     costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)

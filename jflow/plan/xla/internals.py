@@ -18,12 +18,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
+from jax._src import array, config, core, dtypes, state, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
 from jax._src.random import prng
+from jax._src.state.discharge import discharge_state
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
@@ -32,6 +33,7 @@ NEEDED: Any = (
     passmanager.PassManager,
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
     *(pxla.batched_device_put, traceback_util._exclude_paths),
+    *(core.internal_mutable_array_effect, state.types.AbstractRef),
     xla_bridge.backends_are_initialized,
 )
 """What functions of this file use, so that a name that JAX lacks is missed at once."""
@@ -275,12 +277,24 @@ def n_hidden() -> int:
     return len(traceback_util._exclude_paths)
 
 
-def is_of_own_array(effect: Any) -> bool:
-    """Whether an effect says that a function uses a mutable array only internally.
+def uses_refs(eqn: Any) -> bool:
+    """Whether an equation makes or uses a mutable array (`jax.Ref`), or a body of it does."""
+    values = (*eqn.invars, *eqn.outvars)
+    return core.internal_mutable_array_effect in eqn.effects or any(
+        isinstance(var.aval, state.types.AbstractRef) for var in values
+    )
 
-    JAX 0.10 has this effect; a function that has no other effect is pure.
+
+def without_refs(program: Any) -> Any:
+    """Returns a program whose equations pass on values in place of mutable arrays that it makes.
+
+    The equations keep their lines and metadata. A program that is given mutable arrays is returned
+    as it is.
     """
-    return type(effect).__name__ == "InternalMutableArrayEffect"
+    given = (*program.jaxpr.constvars, *program.jaxpr.invars)
+    if any(isinstance(var.aval, state.types.AbstractRef) for var in given):
+        return program
+    return discharge_state(program, should_discharge=False)
 
 
 class Asker(enum.Enum):

@@ -376,8 +376,73 @@ def test_a_step_ends_when_its_client_closes_during_a_callback() -> None:
                 run(X)
 
 
+# Mutable arrays -----------------------------------------------------------------------------------
+
+
+def _updated(x: Any, first: Any, second: Any) -> Any:
+    ref = jax.new_ref(x)
+    with first():
+        ref[...] += 1
+    with second():
+        ref[0] = ref[1] * 2
+    return ref[...], ref[0]
+
+
+def _scanned_outside(x: Any, first: Any, second: Any) -> Any:
+    ref = jax.new_ref(x)
+
+    def body(total: Any, y: Any) -> Any:
+        with first():
+            ref[...] += y
+        with second():
+            return total + ref[0], ref[...]
+
+    return jax.lax.scan(body, 0.0, jnp.arange(3.0)), jax.freeze(ref)
+
+
+def _scanned_inside(x: Any, first: Any, second: Any) -> Any:
+    def body(carry: Any, y: Any) -> Any:
+        ref = jax.new_ref(carry)
+        with first():
+            ref[...] += y
+        with second():
+            ref[0] = ref[0] * 2
+        return ref[...], ref[1]
+
+    return jax.lax.scan(body, x, jnp.arange(3.0))
+
+
+def _in_a_branch(x: Any, first: Any, second: Any) -> Any:
+    ref = jax.new_ref(x)
+
+    def write() -> None:
+        with second():
+            ref[0] = 7.0
+
+    jax.lax.cond(x[0] > 0, write, lambda: None)
+    return ref[...]
+
+
+def _differentiated(x: Any, first: Any, second: Any) -> Any:
+    def loss(x: Any) -> Any:
+        ref = jax.new_ref(x)
+        with second():
+            ref[...] = jnp.sin(ref[...])
+        return ref[...].sum()
+
+    return jax.grad(loss)(x)
+
+
+REFS: dict[str, Callable[..., Any]] = {
+    "updated": _updated,
+    "scanned outside": _scanned_outside,
+    "scanned inside": _scanned_inside,
+    "in a branch": _in_a_branch,
+    "differentiated": _differentiated,
+}
+
+
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "ref": ("new_ref", lambda x: jax.new_ref(x)[...]),
     "check": ("check", lambda x: (checkify.check(x[0] > 0, "negative"), x)[1]),
     "check in jit": ("jit", jax.jit(lambda x: (checkify.check(x[0] > 0, "negative"), x)[1])),
 }
@@ -400,13 +465,17 @@ def test_an_effect_that_a_graph_cannot_have_is_refused_at_its_line(
 
 
 @pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
+@pytest.mark.parametrize("name", REFS)
 @pytest.mark.usefixtures("connection")
-def test_a_ref_that_stays_inside_of_a_compiled_function_is_none_of_its_effects(
-    backend: Backend,
-) -> None:
-    def add(x: Any) -> Any:
-        ref = jax.new_ref(x)
-        ref[...] += 1
-        return ref[...]
+def test_a_ref_that_a_function_makes_is_a_value(backend: Backend, name: str) -> None:
+    first, second = (partial(tf.device, backend.devices[i]) for i in (0, -1))
 
-    np.testing.assert_array_equal(tf.function(lambda x: jax.jit(add)(x) * 2)(X), (X + 1) * 2)
+    def run(x: Any) -> Any:
+        return REFS[name](x, first, second)
+
+    for call in (run, jax.jit(run)):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, 1e-6),
+            tf.function(call)(X),
+            jax.jit(run)(X),
+        )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.compiler.graph import request
+from jflow.compiler.graph import origin, request
 from jflow.net.protocol.buffers import aligned_buffer
 from jflow.plan.xla import internals
 
@@ -62,17 +62,31 @@ def test_files_of_libraries_that_jax_leaves_out_of_tracebacks_are_known():
     assert not any(__file__.startswith(path) for path in internals.hidden_files())
 
 
-def test_an_array_that_a_compiled_function_keeps_to_itself_is_no_effect_of_others():
+def test_a_program_without_refs_computes_the_same_with_the_lines_and_requests_of_before():
     def add(x):
         ref = jax.new_ref(x)
-        ref[...] += 1
-        return ref[...]
+        with tf.device("/job:ps/task:3"):
+            ref[...] += 1
+        return ref[...] * 2
 
-    (call,) = jax.make_jaxpr(jax.jit(add))(1.0).eqns
-    assert call.effects
-    assert all(map(internals.is_of_own_array, call.effects))
+    for function in (add, jax.jit(add)):
+        program = jax.make_jaxpr(function)(1.0)
+        assert any(map(internals.uses_refs, program.eqns))
+        pure = internals.without_refs(program)
+        assert not any(map(internals.uses_refs, pure.eqns))
+        assert not pure.effects
+        assert jax.core.eval_jaxpr(pure.jaxpr, pure.consts, 1.0) == [4.0]
+    pure = internals.without_refs(jax.make_jaxpr(add)(1.0))
+    devices = {eqn.primitive.name: str(request.requested_device(eqn)) for eqn in pure.eqns}
+    assert devices["add"] == "/job:ps/task:3"
+    assert not devices["mul"]
+    lines = {eqn.primitive.name: origin.line_of(eqn) for eqn in pure.eqns}
+    assert all(f"{__file__}:" in line for line in lines.values())
+    outer = jax.new_ref(1.0)
+    given = jax.make_jaxpr(lambda x: outer[...] + x)(1.0)
+    assert internals.without_refs(given) is given
     (print_,) = jax.make_jaxpr(lambda x: jax.debug.print("{}", x))(1.0).eqns
-    assert not any(map(internals.is_of_own_array, print_.effects))
+    assert not internals.uses_refs(print_)
 
 
 @pytest.mark.parametrize(
