@@ -21,6 +21,8 @@ from jflow.plan.plan import Send as Send
 from jflow.plan.plan import Slot as Slot
 from jflow.plan.plan import feed_indices as feed_indices
 from jflow.plan.plan import fetch_indices as fetch_indices
+from jflow.plan.plan import slots_filled as slots_filled
+from jflow.plan.plan import slots_read as slots_read
 from jflow.plan.plan import stride_of as stride_of
 from jflow.plan.state import VARYING as VARYING
 from jflow.plan.state import ResourceSpec as ResourceSpec

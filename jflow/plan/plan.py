@@ -450,6 +450,32 @@ def _with_body(one: Instruction) -> str:
     return f"{one}\n        {body}"
 
 
+def slots_filled(one: Instruction) -> tuple[Slot, ...]:
+    """Returns the slots that an instruction fills."""
+    match one:
+        case Run():
+            held = (*one.before, *one.after)
+            defaults = (slot for _, slot, _ in one.defaults)
+            return *one.outputs, *(slot for _, slot in held), *defaults
+        case Call() | Loop():
+            return one.outputs
+        case Recv() | Feed():
+            return () if one.slot is None else (one.slot,)
+    return ()
+
+
+def slots_read(one: Instruction) -> tuple[Slot, ...]:
+    """Returns the slots that an instruction reads."""
+    match one:
+        case Run():
+            return *one.inputs, *(default for _, _, default in one.defaults)
+        case Call() | Loop():
+            return one.inputs
+        case Send() | Fetch():
+            return () if one.slot is None else (one.slot,)
+    return ()
+
+
 def stride_of(plans: Iterable[Plan]) -> int:
     """Returns the number of edges of a step, as the bodies of its loops have them; 0 without loops.
 

@@ -32,6 +32,8 @@ from jflow.plan.plan import (
     Recv,
     Run,
     Send,
+    slots_filled,
+    slots_read,
 )
 from jflow.plan.state import VARYING, VariableKey
 
@@ -274,7 +276,7 @@ class _PlanVerifier:
     # Instructions -----------------------------------------------------------------------------
 
     def _check(self, one: Instruction) -> None:
-        for slot in _slots(one):
+        for slot in (*slots_filled(one), *slots_read(one)):
             self._check_slot(slot, one)
         match one:
             case Feed():
@@ -394,7 +396,7 @@ class _PlanVerifier:
                 slot
                 for one in self._plan.instructions
                 if not isinstance(one, Feed)
-                for slot in _slots(one)
+                for slot in (*slots_filled(one), *slots_read(one))
             )
             feeds = (one for one in self._plan.instructions if isinstance(one, Feed))
             self._once = {x.slot for x in feeds if x.index in carried and used[x.slot] == 1}
@@ -455,21 +457,6 @@ def _n_under_way(plan: Plan) -> int:
         loop.window * (loop.body.n_slots + len(loop.body.stages) + _n_under_way(loop.body))
         for loop in plan.loops
     )
-
-
-def _slots(one: Instruction) -> Iterable[Any]:
-    """Returns the slots that an instruction fills or reads."""
-    match one:
-        case Run():
-            held = (slot for _, slot in (*one.before, *one.after))
-            return *one.inputs, *one.outputs, *held, *(s for _, *both in one.defaults for s in both)
-        case Call() | Loop():
-            return *one.inputs, *one.outputs
-        case Send() | Recv():
-            return () if one.slot is None else (one.slot,)
-        case Fetch():
-            return (one.slot,)
-    return ()
 
 
 def _is_index(number: Any, end: int) -> bool:

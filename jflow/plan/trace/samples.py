@@ -20,6 +20,7 @@ from jflow.plan.plan import (
     Recv,
     Run,
     Send,
+    slots_filled,
     stride_of,
 )
 from jflow.plan.trace.measured import EdgeNames, Label, StepNames, measured
@@ -188,7 +189,7 @@ def _instructions(
             yield SampledInstruction(f"fed value {one.index}", "pass", inputs)
         else:
             yield _instruction(one, makers, edge_names, names)
-        makers |= dict.fromkeys(_filled(one), number)
+        makers |= dict.fromkeys(slots_filled(one), number)
         if isinstance(one, Loop):
             outside = {feed: makers[slot] for slot, feed in one.consts if slot in makers}
             outside |= {x.feed: makers[x.init] for x in one.carries if x.init in makers}
@@ -204,20 +205,6 @@ def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:
     for number, one in enumerate(body.instructions):
         if isinstance(one, Fetch):
             yield number, one
-
-
-def _filled(one: Instruction) -> tuple[int, ...]:
-    """Returns the slots that an instruction fills."""
-    match one:
-        case Run():
-            held = (*one.after, *one.before)
-            return (*one.outputs, *(slot for _, slot in held))
-        case Call() | Loop():
-            return one.outputs
-        case Recv() | Feed():
-            return () if one.slot is None else (one.slot,)
-        case _:
-            return ()
 
 
 def _instruction(

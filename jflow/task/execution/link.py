@@ -28,6 +28,7 @@ from jflow.plan import (
     Run,
     Send,
     Slot,
+    slots_read,
 )
 from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
 from jflow.state.resources import VariableId
@@ -41,7 +42,6 @@ from jflow.task.execution.linked import (
     LinkedKernel,
     LinkedPlan,
     LinkedRun,
-    slots_read,
 )
 from jflow.task.execution.sizes import with_checks
 
@@ -60,7 +60,8 @@ def _last_uses(plan: Plan) -> Mapping[int, tuple[Slot, ...]]:
         return {}
     last: dict[Slot, Instruction] = {}
     for one in plan.instructions:
-        last.update(dict.fromkeys(slots_read(one), one))
+        if not isinstance(one, Send):
+            last.update(dict.fromkeys(slots_read(one), one))
     ended: dict[int, tuple[Slot, ...]] = {}
     fetched = {one.slot for one in plan.instructions if isinstance(one, Fetch)}
     for slot, one in last.items():

@@ -7,7 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from jflow.plan import Call, Feed, Fetch, Instruction, Loop, Plan, Recv, Run, Send, Slot
+from jflow.plan import (
+    Feed,
+    Fetch,
+    Instruction,
+    Loop,
+    Plan,
+    Recv,
+    Run,
+    Send,
+    Slot,
+    slots_filled,
+    slots_read,
+)
 from jflow.task.execution.iterations import BodyOrder
 from jflow.task.execution.linked import (
     LinkedInstruction,
@@ -15,7 +27,6 @@ from jflow.task.execution.linked import (
     LinkedPlan,
     LinkedRun,
     LinkedStage,
-    slots_read,
 )
 
 
@@ -76,7 +87,8 @@ class _Flow:
             slot: number
             for number, stage in enumerate(self.loop.body.stages)
             for one in stage
-            for slot in _filled_by(one)
+            if not isinstance(one, Feed)
+            for slot in slots_filled(one)
         }
 
     @cached_property
@@ -92,18 +104,7 @@ class _Flow:
 
     def carries_read(self, one: Instruction) -> set[int]:
         """Returns the carries that an instruction of the body reads or sends."""
-        sent = (one.slot,) if isinstance(one, Send) else ()
-        return {self.carry_in[x] for x in (*slots_read(one), *sent) if x in self.carry_in}
-
-
-def _filled_by(one: Instruction) -> Iterable[Slot]:
-    match one:
-        case Run() | Call() | Loop():
-            return one.outputs
-        case Recv(slot=int() as slot):
-            return (slot,)
-        case _:
-            return ()
+        return {self.carry_in[slot] for slot in slots_read(one) if slot in self.carry_in}
 
 
 def _stage(number: int, stage: Iterable[LinkedInstruction], flow: _Flow) -> LinkedStage:

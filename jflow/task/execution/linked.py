@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, dropwhile, pairwise, takewhile
@@ -26,6 +26,7 @@ from jflow.plan import (
     Send,
     Slot,
     VariableSpec,
+    slots_read,
 )
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.resources import VariableId
@@ -292,7 +293,8 @@ class LinkedPlan:
         that something else reads are missing: they are needed until the step ends.
         """
         sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
-        read = {slot for one in self.plan.instructions for slot in slots_read(one)} | self.kept
+        others = (one for one in self.plan.instructions if not isinstance(one, Send))
+        read = {slot for one in others for slot in slots_read(one)} | self.kept
         users = (one for one in chain(*self.stages) if isinstance(one, LinkedRun | LinkedLoop))
         ended = {slot for user in users for slot in user.last_uses}
         return {
@@ -340,19 +342,6 @@ class LinkedPlan:
             _keeps_inputs(one) and not (_is_program(one) and fetched.intersection(one.outputs))
             for one in self.plan.all_instructions
         )
-
-
-def slots_read(instruction: Instruction) -> Iterable[Slot]:
-    """Returns the slots that an instruction reads, except a send."""
-    match instruction:
-        case Run():
-            return (*instruction.inputs, *(default for _, _, default in instruction.defaults))
-        case Call() | Loop():
-            return instruction.inputs
-        case Fetch():
-            return (instruction.slot,)
-        case _:
-            return ()
 
 
 def _keeps_inputs(instruction: Instruction) -> bool:
