@@ -207,10 +207,11 @@ def _registered(
     if registering is not None and waits_for_ranks(graph, request):
 
         def expand(shapes: Mapping[Tensor, Sequence[Any]], deadline: Deadline) -> Executable:
-            opening = _opening(backend, placer, deadline)
-            expansion, own_request = expanded(graph, request, opening, shapes)
-            own_placer = placer.of_copies(expansion.copies)
-            return _registered_opened(expansion, own_request, backend, own_placer, deadline)
+            # What is replayed may have loops as well, so they are opened after it.
+            replayed, own_request = expanded(graph, request, None, shapes)
+            own_placer = placer.of_copies(replayed.copies)
+            opened = _opened(replayed, own_request, backend, own_placer, deadline)
+            return _registered_opened(*opened[:2], backend, opened[2], deadline)
 
         return ExpandingExecutable(request, expand, registering)
     graph, request, placer = _opened(graph, request, backend, placer, deadline)

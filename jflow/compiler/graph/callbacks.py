@@ -4,7 +4,8 @@ JAX has four primitives for them (`CALLBACKS`). XLA runs them in the process tha
 program, which on a cluster is a server without the client's Python functions. Outside of loops,
 each callback therefore becomes a jflow operation with the same name and JAX effects. It runs on the
 CPU of the task that the client is connected to, which sends the operands to the client and receives
-the results. Inside a loop, which is one XLA program, a callback remains an equation of the program.
+the results. In the body of a loop a callback remains an equation: of the one XLA program that a
+local session makes of the loop, or until a step on a cluster opens the loop (`opening.py`).
 """
 
 from __future__ import annotations
@@ -217,17 +218,23 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
     if not others or eqn.primitive.name in _HONOURED:
         return
     others -= {effect for inner in _honoured_inside(eqn) for effect in inner.effects}
+    # A mutable array that a compiled function uses only internally is not an effect of a call.
+    if _bodies(eqn):
+        others = {effect for effect in others if not internals.is_of_own_array(effect)}
     if others:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that graphs do not "
             f"support ({', '.join(sorted(map(_described, others)))}); use and return values; a "
-            "jax.Ref is made and used within one function"
+            "jax.Ref is made and used within one function, in graph code under jax.jit"
         )
 
 
 def has_effects(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation has JAX effects other than those on variables and resources."""
-    return any(not isinstance(effect, WriteEffect) for effect in eqn.effects)
+    return bool(eqn.effects) and any(
+        not isinstance(effect, WriteEffect) and not internals.is_of_own_array(effect)
+        for effect in eqn.effects
+    )
 
 
 def _honoured_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:

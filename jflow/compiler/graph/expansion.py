@@ -41,7 +41,7 @@ class Expansion(Graph):
       shapes: the shapes of fed tensors whose rank is unknown.
       roots: operations of the graph that the step needs; what they depend on is expanded.
       fed: the tensors of the graph that the step is fed.
-      opening: decides which loops are opened.
+      opening: decides which loops are opened; None for none.
 
     Attributes:
       base: likewise.
@@ -55,7 +55,7 @@ class Expansion(Graph):
         shapes: Mapping[Tensor, Sequence[Any]],
         roots: Iterable[Operation],
         fed: Collection[Tensor] = (),
-        opening: Opening = OF_REQUESTS,
+        opening: Opening | None = OF_REQUESTS,
     ) -> None:
         super().__init__()
         self.base = base
@@ -73,8 +73,8 @@ class Expansion(Graph):
         for op in base.get_operations():
             if op in needed and op.eqn.primitive is recorded_p:
                 self._replay(op)
-            elif op in opened_ops and opening.opens(op.eqn):
-                self._open(op)
+            elif opening is not None and op in opened_ops and opening.opens(op.eqn):
+                self._open(op, opening)
             else:
                 self._copy(op)
             if op in refs:
@@ -88,7 +88,7 @@ class Expansion(Graph):
         """Adds a copy of an operation, with further parameters."""
         inputs = tuple(map(self.tensor, op.inputs))
         outvars = [self._result(tensor, inputs) for tensor in op.outputs]
-        eqn = self._opening.whole(op.eqn)
+        eqn = op.eqn if self._opening is None else self._opening.whole(op.eqn)
         if params or outvars != eqn.outvars or any(map(_differs, inputs, op.inputs)):
             invars = [
                 x if isinstance(x, jex.Literal) else self._atoms.get(x, x) for x in eqn.invars
@@ -121,13 +121,16 @@ class Expansion(Graph):
 
     # Operations that become several -----------------------------------------------------------
 
-    def _open(self, op: Operation) -> None:
+    def _open(self, op: Operation, opening: Opening) -> None:
         """Opens a loop or branch."""
         n_before = len(self._operations)
         inputs = [self.tensor(tensor) for tensor in op.inputs]
         effects: list[Operation] = []
-        replay = partial(opened, op, self._fed_copies, self._opening, effects)
+        replay = partial(opened, op, self._fed_copies, opening, effects)
         outputs = self._expanded(op, replay, inputs, n_before)
+        if effects:  # which happen if any result is used, as those of one operation
+            with request.empty_request_scope():
+                outputs = self.after(effects, outputs)
         ends = (*(tensor.op for tensor in outputs), *effects)
         self._stand_in(op, outputs, dict.fromkeys(ends))
 

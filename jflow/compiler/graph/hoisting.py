@@ -9,7 +9,8 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A loop or branch whose body requests a device runs there as a whole. One that requests several
   devices stays, and a step opens it (`opening.py`).
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
-* A mutable array (`jax.Ref`) that the function makes becomes a value, which its equations pass on.
+* A mutable array (`jax.Ref`) that the function makes becomes a value, which its equations pass on,
+  unless derivatives follow; then it has to stay inside of a `jax.jit`.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
   maps it.
@@ -81,9 +82,21 @@ def hoist_state(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.Clo
       NotImplementedError: if a variable is used or a device is requested where that is not
         supported, or if an equation has unsupported effects.
     """
-    if any(map(internals.uses_refs, closed.eqns)):
+    _refuse_given_refs(closed)
+    if not keep_rules and any(map(internals.uses_refs, closed.eqns)):
         closed = internals.without_refs(closed)
     return _run(_Flattener(keep_rules), closed)
+
+
+def _refuse_given_refs(closed: jex.ClosedJaxpr) -> None:
+    given = internals.refs_given(closed)
+    for eqn in closed.eqns if given else ():
+        if any(x is var for x in eqn.invars for var in given):
+            raise NotImplementedError(
+                f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) uses a jax.Ref that the "
+                "function has not made; pass its value, ref[...], and return the new one: a "
+                "jax.Ref is made and used within one function"
+            )
 
 
 def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

@@ -1,4 +1,4 @@
-"""Opening of loops and branches whose bodies request several devices.
+"""Opening of loops and branches whose bodies request several devices or call Python.
 
 A graph keeps such a loop as one equation, so that derivatives, files and pictures have it as it was
 written. A step *opens* it, in a copy of the graph (`expansion.py`): each equation of the body is an
@@ -45,6 +45,7 @@ from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.opening import Opening
 from jflow.compiler.graph.primitives import LOOP_ENDS, carry_p, final_p, index_p
 from jflow.compiler.graph.spreading import spread_requests
+from jflow.errors import UnimplementedError
 from jflow.plan import MAX_TRIPS
 from jflow.plan.xla import internals, jaxprs
 from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits
@@ -113,7 +114,14 @@ def _scanned(graph: Graph, source: Opened, given: Sequence[Tensor]) -> list[Tens
     params = source.eqn.params
     n_consts, n_carries = internals.scan_sizes(params)
     init = given[n_consts : n_consts + n_carries]
-    opening = _Opening(graph, source, int(params["length"]), bool(params["reverse"]))
+    if not isinstance(params["length"], int):
+        raise UnimplementedError(
+            f"{source.name!r} is a loop (at {source.line}) of unknown length "
+            f"({params['length']}), which cannot be opened for several devices or calls of Python; "
+            "make the length known (set_shape), put one jflow.device block around it, or call "
+            "Python after it"
+        )
+    opening = _Opening(graph, source, params["length"], bool(params["reverse"]))
     if opening.loop.trips:
         arrays = given[n_consts + n_carries :]
         return opening.scan(params["jaxpr"], given[:n_consts], init, arrays)
@@ -414,8 +422,8 @@ class _Opening:
         if aval.dtype == jax.dtypes.float0:
             raise NotImplementedError(
                 f"{self._source.eqn.primitive.name!r} (at {self.loop.line}) requests several "
-                "devices and gives a derivative by integers (float0), which is not supported; such "
-                "a derivative is always zero: do not return it from the body"
+                "devices or calls Python, and gives a derivative by integers (float0), which is "
+                "not supported; it is always zero: do not return it from the body"
             )
 
         def filled() -> Any:

@@ -56,7 +56,8 @@ class Opening:
 
     def _device_of(self, eqn: jex.JaxprEqn) -> DeviceSpec | None:
         around = request.requested(eqn)
-        requests = [one.inside(around) for one in request.requests_in_bodies(eqn)]
+        inside = request.whole_requests_in_bodies(eqn)
+        requests = [one.inside(around) for one in inside if not one.is_empty]
         if not all(one.is_resolved for one in requests):
             return None
         return self.same_device({one.spec for one in requests})

@@ -169,14 +169,19 @@ def requested(eqn: jex.JaxprEqn) -> Request:
 
 
 def requests_in_bodies(eqn: jex.JaxprEqn) -> list[Request]:
-    """Returns the distinct non-empty requests of nested equations."""
-    requests = {
+    """Returns the distinct non-empty requests of nested equations, without what they discard."""
+    alone = {one.alone for one in whole_requests_in_bodies(eqn)}
+    return sorted((one for one in alone if not one.is_empty), key=str)
+
+
+def whole_requests_in_bodies(eqn: jex.JaxprEqn) -> set[Request]:
+    """Returns the distinct requests of nested equations, with the entries that discard others."""
+    return {
         one
         for body in jex.jaxprs_in_params(eqn.params)
         for inner in body.eqns
-        for one in (requested(inner).alone, *requests_in_bodies(inner))
+        for one in (requested(inner), *whole_requests_in_bodies(inner))
     }
-    return sorted((one for one in requests if not one.is_empty), key=str)
 
 
 def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:

@@ -143,7 +143,7 @@ def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
 
 
 def has_open_loops(graph: Graph, request: StepRequest, opening: Opening = OF_REQUESTS) -> bool:
-    """Whether a step contains loops that are opened, so that it must be `expanded`.
+    """Whether a step contains loops that are opened or have one device, so that it is `expanded`.
 
     Raises as `prune`.
     """
@@ -162,7 +162,7 @@ def opening_on(
 def expanded(
     graph: Graph,
     request: StepRequest,
-    opening: Opening = OF_REQUESTS,
+    opening: Opening | None = OF_REQUESTS,
     shapes: Mapping[Tensor, Sequence[Any]] = _NO_SHAPES,
 ) -> tuple[Expansion, StepRequest]:
     """Returns a copy of a graph in which the loops of a step are open, and the request in it.
@@ -170,7 +170,7 @@ def expanded(
     Args:
       graph: the graph.
       request: the step.
-      opening: decides which loops are opened.
+      opening: decides which loops are opened; None for none.
       shapes: the shapes of fed tensors of unknown rank; recorded calls on these are replayed.
 
     Raises:

@@ -43,7 +43,7 @@ def sendings_of(tensor: Tensor, users: Iterable[Operation]) -> int:
 
 
 def repeated(ops: Sequence[Operation]) -> tuple[RepeatedBody, ...]:
-    """Returns the outermost loops that run their bodies more than once.
+    """Returns the loops that are known to run their bodies more than once, the outermost of these.
 
     Args:
       ops: operations of a step; the loops refer to them by their positions.
@@ -52,12 +52,11 @@ def repeated(ops: Sequence[Operation]) -> tuple[RepeatedBody, ...]:
     carried: dict[_Loop, list[tuple[int, int]]] = {}
     number = {op: i for i, op in enumerate(ops)}
     for op, i in number.items():
-        for outermost in [*loops_around(op)][-1:]:
-            if _trips(outermost) > 1:
-                members.setdefault(outermost, []).append(i)
-                if op in outermost.next:
-                    made = number[outermost.next[op].op]
-                    carried.setdefault(outermost, []).append((made, i))
+        for outermost in [loop for loop in loops_around(op) if _trips(loop) > 1][-1:]:
+            members.setdefault(outermost, []).append(i)
+            if op in outermost.next:
+                made = number[outermost.next[op].op]
+                carried.setdefault(outermost, []).append((made, i))
     return tuple(
         RepeatedBody(
             tuple(positions),

@@ -18,12 +18,18 @@ from jflow.base.cluster import Device, Task, Wiring
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.bundle import is_small
 from jflow.compiler.graph.control import control_sources
-from jflow.compiler.graph.primitives import ACCESSES, group_p, index_p, is_on_host
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    calls_client,
+    group_p,
+    index_p,
+    is_on_host,
+)
 from jflow.compiler.placement.calibration import Calibration
 from jflow.compiler.placement.costs import bytes_of, estimated
 from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.placement.group import Group
-from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of
+from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of, trips_of
 from jflow.compiler.placement.memory import check_pinned, resident_bytes
 from jflow.compiler.placement.place import GroupAssignment, assign
 from jflow.compiler.placement.strategy import (
@@ -190,7 +196,9 @@ class ScheduledAssignment:
                 candidates = self._devices(group, devices) or [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in candidates)
         constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
-        graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)), repeated(ops))
+        graph = OperationGraph(
+            tuple(ops), tuple(_dependencies(ops)), repeated(ops), tuple(map(trips_of, ops))
+        )
         costs = estimated(ops, every, self.calibration, self.wiring)
         for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
@@ -205,6 +213,8 @@ class ScheduledAssignment:
         return [task for task in self.every_task if job in (None, task.job)]
 
     def _is_free(self, group: Group) -> bool:
+        if any(calls_client(op.eqn) for op in group.members):
+            return False  # only the task of the client calls it
         return self.places_state if group.has_state else self.places_operations
 
     def _devices(self, group: Group, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:

@@ -71,10 +71,12 @@ def cut(problem: Problem, devices: Sequence[int]) -> StageCut:
     graph = problem.graph
     depths, ranks = _outer(graph, devices)
     phases = phases_of(problem, devices, depths)
-    own = [
-        [StageKey(depths[i], ranks[i], phases[i], -1, 0, 0, 0, devices[i])]
-        for i in range(len(graph))
-    ]
+    keys = [*zip(depths, ranks, phases, devices, strict=True)]
+    alone = {
+        key: StageKey(*key[:3], -1, 0, 0, 0, key[3])
+        for key in {key for key, loop in zip(keys, graph.loop_of, strict=True) if loop < 0}
+    }
+    in_loops: dict[int, list[StageKey]] = {}
     for unit in graph.units if graph.loops else ():
         number = graph.loop_of[unit[0]]
         if number < 0:
@@ -82,15 +84,25 @@ def cut(problem: Problem, devices: Sequence[int]) -> StageCut:
         whole = StageKey(depths[unit[0]], ranks[unit[0]], 0, number, 0, 0, 0, 0)
         body = _body_depths(graph, unit, graph.loops[number], devices)
         slots = _slots(graph, graph.loops[number], devices, body)
-        for i in unit:
-            part = body[i], devices[i]
-            own[i] = [
-                whole._replace(slot=at[part], part=-body[i], iteration=iteration, device=devices[i])
-                for iteration, at in enumerate(slots)
+        stages_of = {
+            part: [
+                whole._replace(slot=at[part], part=-part[0], iteration=i, device=part[1])
+                for i, at in enumerate(slots)
             ]
-    stages = sorted({stage for each in own for stage in each})
+            for part in slots[0]
+        }
+        in_loops |= {i: stages_of[body[i], devices[i]] for i in unit}
+    every = {stage for stages in in_loops.values() for stage in stages}
+    stages = sorted({*alone.values(), *every})
     numbers = {stage: number for number, stage in enumerate(stages)}
-    return StageCut(stages, [[numbers[stage] for stage in each] for each in own])
+    numbers_alone = {key: [numbers[stage]] for key, stage in alone.items()}
+    return StageCut(
+        stages,
+        [
+            [numbers[stage] for stage in in_loops[i]] if i in in_loops else numbers_alone[key]
+            for i, key in enumerate(keys)
+        ],
+    )
 
 
 def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
@@ -103,6 +115,12 @@ def n_looked_at(loop: RepeatedBody) -> int:
     return min(loop.trips, MAX_ITERATIONS)
 
 
+def n_runs(graph: OperationGraph) -> int:
+    """Returns how many operations a step has, with each of a loop as often as it has stages."""
+    more = sum(len(loop.operations) * (n_looked_at(loop) - 1) for loop in graph.loops)
+    return len(graph) + more
+
+
 def default_window(n_devices: int) -> int:
     """Returns how many iterations of a loop over that many devices may be under way on each."""
     return max(2 * n_devices, n_devices + 2)
@@ -111,6 +129,11 @@ def default_window(n_devices: int) -> int:
 def _outer(graph: OperationGraph, devices: Sequence[int]) -> tuple[list[int], list[int]]:
     """Returns depth and rank of each operation; those of a loop have the same."""
     depths, ranks = [0] * len(graph), [0] * len(graph)
+    if not graph.loops:
+        for i in graph.order:
+            for before in graph.predecessors[i]:
+                depths[i] = max(depths[i], depths[before] + (devices[before] != devices[i]))
+        return depths, ranks
     for unit in graph.units:
         is_loop = graph.loop_of[unit[0]] >= 0
         members = {*unit} if is_loop else ()
@@ -141,7 +164,8 @@ def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) ->
     for i in reversed(graph.order):
         for before in graph.predecessors[i]:
             is_here = devices[before] == devices[i]
-            if not is_here or (awaited[i] and depth[before] == depth[i]):
+            is_fed = graph.loop_of[i] >= 0 and graph.loop_of[before] != graph.loop_of[i]
+            if not is_here or is_fed or (awaited[i] and depth[before] == depth[i]):
                 awaited[before] = True
     sending = {(depth[i], devices[i]) for i, is_awaited in enumerate(awaited) if is_awaited}
     left: dict[tuple[int, int], float] = {}

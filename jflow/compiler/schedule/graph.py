@@ -75,6 +75,8 @@ class OperationGraph:
       edges: the tensors between them. Of one that a loop sends in each iteration, `n_bytes` is the
         sum.
       loops: the loops; no operation is in two of them.
+      runs: how often each operation runs, also in loops inside of these loops; empty for as often
+        as the loops say.
 
     Raises:
       InvalidArgumentError: if an operation is listed twice, an edge or loop refers to one that does
@@ -84,6 +86,7 @@ class OperationGraph:
     operations: tuple[Hashable, ...]
     edges: tuple[Dependency, ...]
     loops: tuple[RepeatedBody, ...] = ()
+    runs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.operations)) != len(self.operations):
@@ -183,7 +186,7 @@ class OperationGraph:
 
     @cached_property
     def trips(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """How often each operation runs."""
+        """How often the loop of each operation runs it; 1 outside of loops."""
         trips = np.ones(len(self.operations))
         for loop in self.loops:
             trips[[*loop.operations]] = loop.trips

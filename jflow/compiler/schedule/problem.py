@@ -291,7 +291,7 @@ def lower_bound(problem: Problem) -> float:
     least = _least_seconds(problem)
     graph = problem.graph
     # Iterations overlap, so a path has each operation of a loop once.
-    once = (np.array(least) / graph.trips).tolist()
+    once = (np.array(least) / (graph.runs or graph.trips)).tolist()
     heads, tails = _heads(problem, once), _tails(problem, once)
     longest = max((h + s + t for h, s, t in zip(heads, once, tails, strict=True)), default=0.0)
     n_processors = problem.costs.n_processors

@@ -12,7 +12,7 @@ from jflow.compiler.schedule.messages import MessagePart, with_messages
 from jflow.compiler.schedule.problem import Costs, Problem
 from jflow.compiler.schedule.schedule import Schedule
 from jflow.compiler.schedule.simulate import Timeline, name_of_operation, simulate, trace_of
-from jflow.compiler.schedule.stages import of_stages, unseen_seconds
+from jflow.compiler.schedule.stages import longest_of, of_stages, unseen_seconds
 from jflow.plan.trace import Trace
 
 
@@ -79,18 +79,19 @@ def simulate_stages(problem: Problem, schedule: Schedule) -> StageRun:
     ):
         if stage is not None:
             start[stage], finish[stage] = timeline.start[i], timeline.finish[i]
-    unseen = unseen_seconds(problem.graph, own_cut.stages, finish)
+    busy = by_stage.costs.seconds.max(axis=1, initial=0.0).tolist()
+    unseen = unseen_seconds(problem, own_cut.stages, finish, busy)
     loops = []
     for number, loop in enumerate(problem.graph.loops):
         own = [i for i, stage in enumerate(own_cut.stages) if stage.loop == number]
         begin, end = min(start[i] for i in own), max(finish[i] for i in own)
         devices = tuple(sorted({own_cut.stages[i].device for i in own}))
         processors = {problem.costs.processor_of[device] for device in devices}
-        busy = _busy(timeline, problem.costs.processor_of, processors, begin, end)
+        worked = _busy(timeline, problem.costs.processor_of, processors, begin, end)
         seconds = end - begin + unseen[number]
-        used = busy * loop.trips / n_looked_at(loop) / (len(processors) * seconds or 1.0)
+        used = worked * loop.trips / n_looked_at(loop) / (len(processors) * seconds or 1.0)
         loops.append(LoopTime(loop, devices, seconds, max(1 - used, 0.0)))
-    makespan = timeline.makespan + sum(unseen)
+    makespan = timeline.makespan + longest_of(problem.graph, unseen)
     return StageRun(own_cut, start, finish, by_stage, with_them, timeline, tuple(loops), makespan)
 
 

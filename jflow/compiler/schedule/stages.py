@@ -114,24 +114,45 @@ def messages_of(
 
 
 def unseen_seconds(
-    graph: OperationGraph, stages: Sequence[StageKey], finish: Sequence[float]
+    problem: Problem, stages: Sequence[StageKey], finish: Sequence[float], busy: Sequence[float]
 ) -> list[float]:
     """Returns the seconds of the iterations of each loop that have no stages.
 
-    They are like the second half of those that have some.
+    Each takes as long as one in the middle of those that have some, and not less than what one
+    processor has to do for it.
+
+    Args:
+      problem: what was scheduled.
+      stages: the stages.
+      finish: when each ends.
+      busy: how long each computes.
     """
-    longer = [0.0] * len(graph.loops)
-    for number, loop in enumerate(graph.loops):
+    longer = [0.0] * len(problem.graph.loops)
+    for number, loop in enumerate(problem.graph.loops):
         seen = n_looked_at(loop)
         if seen < loop.trips:
-            ends = [0.0] * seen
-            for stage, time in zip(stages, finish, strict=True):
+            ends, work = [0.0] * seen, [0.0] * problem.costs.n_processors
+            for stage, time, seconds in zip(stages, finish, busy, strict=True):
                 if stage.loop == number:
                     ends[stage.iteration] = max(ends[stage.iteration], time)
-            half = seen // 2
-            each = (ends[seen - 1] - ends[half - 1]) / (seen - half)
+                    work[problem.costs.processor_of[stage.device]] += seconds
+            first, last = seen // 4, 3 * seen // 4
+            each = max((ends[last] - ends[first]) / (last - first), max(work) / seen)
             longer[number] = each * (loop.trips - seen)
     return longer
+
+
+def longest_of(graph: OperationGraph, longer: Sequence[float]) -> float:
+    """Returns the most seconds that loops add to a path: those that are independent overlap."""
+    if not any(longer):
+        return 0.0
+    added = [0.0] * len(graph)
+    for unit in graph.units:
+        number = graph.loop_of[unit[0]]
+        before = max((added[one] for i in unit for one in graph.predecessors[i]), default=0.0)
+        for i in unit:
+            added[i] = before + (longer[number] if number >= 0 else 0.0)
+    return max(added)
 
 
 class StageTimes:
@@ -161,8 +182,9 @@ class StageTimes:
             for number in stages.of[i]:
                 work[number] += self._once[i][device]
         finish = self._run(stages.stages, work, *self._messages(devices, stages))
-        unseen = sum(unseen_seconds(problem.graph, stages.stages, finish))
-        return max(finish, default=0.0) + unseen + problem.costs.tasks_seconds(devices)
+        unseen = unseen_seconds(problem, stages.stages, finish, work)
+        longer = longest_of(problem.graph, unseen)
+        return max(finish, default=0.0) + longer + problem.costs.tasks_seconds(devices)
 
     def _messages(
         self, devices: Sequence[int], stages: StageCut

@@ -18,13 +18,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, config, core, dtypes, state, traceback_util, xla_bridge
+from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
 from jax._src.random import prng
-from jax._src.state.discharge import discharge_state
+from jax._src.state import discharge, types
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
@@ -33,7 +33,7 @@ NEEDED: Any = (
     passmanager.PassManager,
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
     *(pxla.batched_device_put, traceback_util._exclude_paths),
-    *(core.internal_mutable_array_effect, state.types.AbstractRef),
+    *(core.internal_mutable_array_effect, types.AbstractRef, discharge.discharge_state),
     xla_bridge.backends_are_initialized,
 )
 """What functions of this file use, so that a name that JAX lacks is missed at once."""
@@ -281,20 +281,33 @@ def uses_refs(eqn: Any) -> bool:
     """Whether an equation makes or uses a mutable array (`jax.Ref`), or a body of it does."""
     values = (*eqn.invars, *eqn.outvars)
     return core.internal_mutable_array_effect in eqn.effects or any(
-        isinstance(var.aval, state.types.AbstractRef) for var in values
+        isinstance(var.aval, types.AbstractRef) for var in values
     )
+
+
+def refs_given(program: Any) -> list[Any]:
+    """Returns the variables of the mutable arrays that a program is given."""
+    given = (*program.jaxpr.constvars, *program.jaxpr.invars)
+    return [var for var in given if isinstance(var.aval, types.AbstractRef)]
 
 
 def without_refs(program: Any) -> Any:
     """Returns a program whose equations pass on values in place of mutable arrays that it makes.
 
-    The equations keep their lines and metadata. A program that is given mutable arrays is returned
-    as it is.
+    The equations keep their lines and metadata, but lose rules of derivatives. Returns the program
+    as it is if it is given mutable arrays, or JAX cannot do it.
     """
-    given = (*program.jaxpr.constvars, *program.jaxpr.invars)
-    if any(isinstance(var.aval, state.types.AbstractRef) for var in given):
+    if refs_given(program):
         return program
-    return discharge_state(program, should_discharge=False)
+    try:
+        return discharge.discharge_state(program, should_discharge=False)
+    except NotImplementedError:  # inside of a function with a rule of its own
+        return program
+
+
+def is_of_own_array(effect: Any) -> bool:
+    """Whether an effect says that a function uses a mutable array only internally."""
+    return effect is core.internal_mutable_array_effect
 
 
 class Asker(enum.Enum):

@@ -120,3 +120,26 @@ def test_a_derivative_goes_around_what_a_callback_makes_of_integers() -> None:
         found = session.run([y, slope], {x: [3, 4]})
         np.testing.assert_array_equal(found, [[6, 8], [2, 2]])
         assert seen == [2]
+
+
+@jax.custom_vjp
+def _with_rule(x: Any) -> Any:
+    return jax.jit(lambda x: jax.new_ref(x)[...] * 2)(x)
+
+
+_with_rule.defvjp(lambda x: (_with_rule(x), x), lambda x, slope: (slope * 100 * x,))
+
+
+def test_a_ref_does_not_take_the_rules_of_derivatives_away() -> None:
+    def relu(x: Any) -> Any:
+        ref = jax.new_ref(x)
+        ref[...] = jax.nn.relu(ref[...] - 2)
+        return ref[...]
+
+    value = np.float32([1, 2, 3])
+    for function in (jax.jit(relu), _with_rule):
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            x = tf.placeholder(tf.float32, (3,))
+            (slope,) = tf.gradients(graph.apply(function, (x,)), [x])
+            wanted = jax.grad(lambda x, f=function: f(x).sum())(value)
+            np.testing.assert_array_equal(session.run(slope, {x: value}), wanted)

@@ -245,3 +245,64 @@ def test_a_predicate_that_python_computes_ends_the_loop(
         return lambda x: lax.while_loop(goes_on, lambda x: x + 1, x)
 
     assert len(check(traced, 0.5)) == 4
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_a_graph_that_fetches_only_a_result_of_a_loop_has_its_effects(
+    backend: Backend, spans: bool
+) -> None:
+    called: Called = []
+
+    def body(i: Any, c: Any) -> Any:
+        io_callback(lambda i: called.append(int(i)), None, i, ordered=True)
+        c = first_half(backend, c)
+        return second_half(backend, c) if spans else c
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, (2,))
+        y = graph.apply(lambda x: lax.fori_loop(0, 3, body, x), (x,))
+        with backend.session(graph=graph) as session:
+            session.run(y, {x: [1.0, 2.0]})
+            jax.effects_barrier()
+    assert called == [0, 1, 2]
+
+
+def test_a_loop_of_a_call_on_unknown_ranks_is_opened(backend: Backend) -> None:
+    called: Called = []
+
+    def looped(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            y = first_half(backend, c)
+            io_callback(lambda y: called.append(float(y.sum())), None, y, ordered=True)
+            return second_half(backend, y), None
+
+        return lax.scan(body, x, None, length=3)[0]
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, None)
+        y = graph.apply(looped, (x,))
+        with backend.session(graph=graph) as session:
+            np.testing.assert_allclose(session.run(y, {x: [1.0, 2.0]}), [15.0, 23.0])
+            jax.effects_barrier()
+            assert called == [6.0, 16.0, 36.0]
+            np.testing.assert_allclose(session.run(y, {x: 1.0}), 15.0)
+
+
+@pytest.mark.parametrize("backend", ["in_process"], indirect=True)
+def test_a_loop_of_unknown_length_that_calls_python_is_refused_with_a_remedy(
+    backend: Backend,
+) -> None:
+    def body(c: Any, x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return c + x, None
+
+    with tf.Graph().as_default() as graph:
+        xs = tf.placeholder(tf.float32, (None,))
+        y = graph.apply(lambda xs: lax.scan(body, 0.0, xs)[0], (xs,))
+        with (
+            backend.session(graph=graph) as session,
+            pytest.raises(
+                tf.errors.UnimplementedError, match=r"test_effects.*unknown length.*set_"
+            ),
+        ):
+            session.run(y, {xs: [1.0, 2.0]})

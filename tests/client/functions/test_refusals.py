@@ -205,8 +205,10 @@ def test_a_ref_is_no_argument_or_result_and_its_value_is() -> None:
                 tf.function(lambda x: x)(argument)
         with pytest.raises(TypeError, match=r"Ref.*return its value, ref\[\.\.\.\]"):
             tf.function(lambda x: jax.new_ref(x))(1.0)  # noqa: PLW0108
-        with pytest.raises(NotImplementedError, match=r"a jax.Ref is made and used within one"):
+        with pytest.raises(NotImplementedError, match=rf"'get' \(at {HERE}.*a jax.Ref is made and"):
             tf.function(lambda x: ref[...] + x)(1.0)
+        with pytest.raises(NotImplementedError, match=rf"'get' \(at {HERE}.*has not made"):
+            tf.function(lambda x: jax.new_ref(x)[...] + ref[...])(1.0)
         np.testing.assert_array_equal(tf.function(lambda x: x * 2)(ref[...]), [2.0] * 3)
 
 

@@ -259,3 +259,18 @@ def test_a_loop_that_means_several_devices_stays_open_under_soft_placement() -> 
 def test_a_device_that_does_not_exist_is_refused_in_a_loop_too() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="available are"):
         step_of(over(("/gpu:0", "/gpu:1"), "scan"), CLUSTER, soft=False)
+
+
+def test_a_block_that_discards_those_around_it_is_another_device() -> None:
+    def run(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            with tf.device("/cpu:0"):
+                c = jnp.sin(c)
+            with tf.device(None), tf.device("/job:worker/task:0/cpu:0"):
+                return c + 1.0, None
+
+        with on(1):
+            return lax.scan(body, x, length=3)[0]
+
+    step = step_of(run, CLUSTER, soft=False)
+    assert {device.task for device in step.placement.values()} == {*TASKS[:2]}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jflow as tf
 from jflow.compiler.pipeline import StepRequest, expanded, prune_step
 from jflow.compiler.placement import Explanation, assign, explain
 from jflow.compiler.schedule.graph import Dependency
+from tests.clusters import BACKENDS
 from tests.compiler.partition.test_loops import CLUSTER, accumulated, forward, model, on
 
 SIZE = 64
@@ -141,3 +143,42 @@ def test_a_carry_that_is_on_another_device_than_the_first_stage_keeps_iterations
     apart, together = explained(chained, 12), explained(forward, 12)
     assert apart.loops[0].bubble > together.loops[0].bubble
     assert apart.predicted_seconds > 1.5 * together.predicted_seconds
+
+
+def test_a_pipeline_in_a_branch_or_loop_is_predicted_as_one() -> None:
+    def in_branch(weights: Any, xs: Any) -> Any:
+        return lax.cond(xs[0, 0, 0] > 0, forward, lambda *_: jnp.float32(0), weights, xs)
+
+    def in_loop(weights: Any, xs: Any) -> Any:
+        return lax.fori_loop(0, 1, lambda _, c: c + forward(weights, xs), jnp.float32(0))
+
+    alone = explained(forward, 32)
+    for function in (in_branch, in_loop):
+        inside = explained(function, 32)
+        assert inside.loops[0].loop.trips == 32
+        assert inside.predicted_seconds == pytest.approx(alone.predicted_seconds, rel=0.2)
+        assert inside.lower_bound <= inside.predicted_seconds
+
+
+@pytest.mark.parametrize("placement", ["heft", "auto"])
+def test_a_strategy_leaves_callbacks_with_the_client(placement: str) -> None:
+    called: list[float] = []
+
+    def looped(devices: Sequence[str], xs: Any) -> Any:
+        def body(total: Any, x: Any) -> Any:
+            with tf.device(devices[0]):
+                y = jnp.sin(x)
+            jax.debug.callback(lambda y: called.append(float(y)), y, ordered=True)
+            with tf.device(devices[-1]):
+                return total + y, None
+
+        return lax.scan(body, 0.0, xs)[0]
+
+    config = tf.ConfigProto(placement=placement)
+    with BACKENDS["in_process"]() as cluster, tf.Graph().as_default() as graph:
+        run = partial(looped, cluster.devices)
+        y = graph.apply(run, (np.arange(3, dtype="float32"),))
+        with cluster.session(config=config) as session:
+            np.testing.assert_allclose(session.run(y), np.sin(np.arange(3)).sum(), 1e-6)
+            jax.effects_barrier()
+    np.testing.assert_allclose(called, np.sin(np.arange(3)), 1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from jflow.compiler.schedule.graph import RepeatedBody
 from jflow.compiler.schedule.schedule import by_rank
 from jflow.compiler.schedule.stage_run import StageRun, simulate_stages, trace_of_stages
 from jflow.compiler.schedule.stages import StageTimes
+from jflow.compiler.schedule.strategies import choose
 from jflow.errors import InvalidArgumentError
 
 
@@ -190,6 +193,58 @@ def test_every_loop_ends_with_all_of_its_work_done(case: tuple[Problem, Schedule
     assert all(0 <= loop.bubble <= 1 for loop in run.loops)
     assert StageTimes(problem).seconds(schedule.devices) == pytest.approx(run.makespan)
     assert len(trace_of_stages(problem, run, "simulated").spans) == len(run.cut.stages)
+
+
+def test_what_feeds_a_loop_runs_before_it() -> None:
+    # A long operation beside the first stage's, which only the last stage uses.
+    loop = RepeatedBody((1, 2), 4)
+    problem = problem_of([loop], [(0, 2), (1, 2), (1, 3)], [5.0, 1.0, 1.0, 0.1], 2)
+    schedule = by_rank(problem, [1, 0, 1, 0])
+    run = simulate_stages(problem, schedule)
+    (before,) = run.cut.of[0]
+    assert run.finish[before] <= min(run.start[stage] for stage in run.cut.of[2])
+    assert run.makespan == pytest.approx(9.0)
+
+
+def test_loops_that_do_not_wait_for_each_other_overlap() -> None:
+    loops = [RepeatedBody((0, 1), 1000), RepeatedBody((2, 3), 1000)]
+    problem = problem_of(loops, [(0, 1), (2, 3)], [1.0] * 4, 4)
+    assert predicted_seconds(problem, by_rank(problem, [0, 1, 2, 3])) == pytest.approx(1001)
+    after = problem_of(loops, [(0, 1), (1, 2), (2, 3)], [1.0] * 4, 4)
+    assert predicted_seconds(after, by_rank(after, [0, 1, 2, 3])) == pytest.approx(2002)
+
+
+@pytest.mark.parametrize("devices", [(0, 1, 0), (0, 1, 0, 1), (1, 0, 0, 1, 0)])
+def test_many_iterations_are_predicted_as_if_all_were_simulated(
+    devices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = len(devices)
+    seconds = [2.0, 1.0, 3.0, 1.0, 2.0][:n]
+    problem = problem_of([RepeatedBody(tuple(range(n)), 100)], chain(0, n), seconds, 2)
+    schedule = by_rank(problem, [*devices])
+    predicted = predicted_seconds(problem, schedule)
+    monkeypatch.setattr("jflow.compiler.schedule.cut.MAX_ITERATIONS", 100)
+    assert predicted == pytest.approx(predicted_seconds(problem, schedule), rel=0.03)
+
+
+def test_auto_claims_no_bound_that_a_pipeline_breaks() -> None:
+    loop = RepeatedBody(tuple(range(6)), 16)
+    problem = problem_of([loop], chain(0, 6), [5.0, 5.0, 1.0, 3.0, 5.0, 5.0], 2, latency=0.1)
+    found = choose(problem)
+    least = min(
+        predicted_seconds(problem, by_rank(problem, [*devices]))
+        for devices in itertools.product(range(2), repeat=6)
+    )
+    assert found.bound <= least + 1e-9
+    assert found.predicted[found.strategy] <= 1.2 * least
+
+
+def test_a_path_through_a_loop_in_a_loop_has_each_operation_once() -> None:
+    graph = OperationGraph(
+        (0, 1), (Dependency(0, (1,), 0.0),), (RepeatedBody((0, 1), 4),), (12, 12)
+    )
+    costs = Costs(np.full((2, 2), 12.0), np.zeros((2, 2)), np.zeros((2, 2)), in_stages=True)
+    assert lower_bound(Problem(graph, (0, 1), costs, Constraints()).checked()) == 12.0
 
 
 def test_a_loop_that_something_outside_is_in_the_middle_of_is_refused() -> None:

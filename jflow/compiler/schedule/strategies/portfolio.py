@@ -10,6 +10,7 @@ from itertools import chain
 
 from jflow.compiler.schedule.anneal import improved
 from jflow.compiler.schedule.compact import can_compile
+from jflow.compiler.schedule.cut import n_runs
 from jflow.compiler.schedule.exact import Optimum, optimal
 from jflow.compiler.schedule.exhaustive import exhaustive_optimum
 from jflow.compiler.schedule.problem import Problem, capacity_of, lower_bound
@@ -157,7 +158,8 @@ def choose(
         raise portfolio.infeasible()
     if len(problem.devices) > 1:
         portfolio.search(_moves(problem) if moves is None else moves)
-        if exact and len(problem.graph) <= _EXACT_OPERATIONS:
+        # Exact methods know of no iterations that overlap.
+        if exact and len(problem.graph) <= _EXACT_OPERATIONS and not problem.graph.loops:
             portfolio.solve()
     portfolio.predict()
     if problem.costs.in_stages and len(problem.devices) > 1:
@@ -321,7 +323,7 @@ def _moves(problem: Problem) -> int:
 
 def _stage_moves(problem: Problem) -> int:
     """Returns the number of moves that take about a second; 0 if that is too few to help."""
-    moves = min(_MOST_MOVES, _STAGED_OPERATIONS // max(len(problem.graph), 1))
+    moves = min(_MOST_MOVES, _STAGED_OPERATIONS // max(n_runs(problem.graph), 1))
     return moves if moves >= _LEAST_MOVES else 0
 
 
