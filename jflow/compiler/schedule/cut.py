@@ -159,12 +159,13 @@ def _outer(graph: OperationGraph, devices: Sequence[int]) -> tuple[list[int], li
 
 def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
     """Returns the phase of each operation: 1 if it runs after its stage's sends, else 0."""
-    graph = problem.graph
+    graph, loop_of = problem.graph, problem.graph.loop_of
     awaited = [False] * len(graph)
     for i in reversed(graph.order):
+        loop = loop_of[i]
         for before in graph.predecessors[i]:
             is_here = devices[before] == devices[i]
-            is_fed = graph.loop_of[i] >= 0 and graph.loop_of[before] != graph.loop_of[i]
+            is_fed = loop >= 0 and loop_of[before] != loop
             if not is_here or is_fed or (awaited[i] and depth[before] == depth[i]):
                 awaited[before] = True
     sending = {(depth[i], devices[i]) for i, is_awaited in enumerate(awaited) if is_awaited}

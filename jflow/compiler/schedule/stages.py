@@ -7,7 +7,7 @@ A program begins when all that it receives has arrived, and what it sends leaves
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,29 +87,33 @@ def messages_of(
     """
     messages: list[StageMessage] = []
     bundles: dict[tuple[int, int, str], StageMessage] = {}
+    loop_of = graph.loop_of
     for edge in graph.edges:
-        here, first = devices[edge.producer], dict[tuple[int, int], int]()
-        made, loop, n_bytes = stages[edge.producer], graph.loop_of[edge.producer], edge.n_bytes
+        producer, n_bytes = edge.producer, edge.n_bytes
+        here, made, loop = devices[producer], stages[producer], loop_of[producer]
+        first: dict[tuple[int, int], int] = {}
         for consumer in edge.consumers:
             target, used = devices[consumer], stages[consumer]
             if target == here:
                 continue
-            pairs: Iterable[tuple[int, int]] = [(made[-1], used[0])]
-            if loop >= 0 and graph.loop_of[consumer] == loop:
-                pairs = zip(made, used, strict=True)
-                n_bytes = edge.n_bytes / graph.loops[loop].trips
-            for source, at in pairs:
-                first[source, target] = min(first.get((source, target), at), at)
+            if loop < 0 or loop_of[consumer] != loop:
+                key, at = (made[-1], target), used[0]
+                first[key] = min(first.get(key, at), at)
+                continue
+            n_bytes = edge.n_bytes / graph.loops[loop].trips
+            for source, at in zip(made, used, strict=True):
+                key = source, target
+                first[key] = min(first.get(key, at), at)
         for (source, target), at in first.items():
-            key = source, target, edge.bundle
-            whole = bundles.get(key) if edge.bundle else None
+            bundle = source, target, edge.bundle
+            whole = bundles.get(bundle) if edge.bundle else None
             if whole is not None:
                 whole.target = min(whole.target, at)
                 whole.n_bytes += n_bytes
                 continue
             messages.append(StageMessage(source, at, n_bytes))
             if edge.bundle:
-                bundles[key] = messages[-1]
+                bundles[bundle] = messages[-1]
     return messages
 
 
