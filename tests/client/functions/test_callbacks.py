@@ -433,7 +433,25 @@ def _differentiated(x: Any, first: Any, second: Any) -> Any:
     return jax.grad(loss)(x)
 
 
+@jax.custom_jvp
+def _tripled(x: Any) -> Any:
+    ref = jax.new_ref(x)
+    ref[...] = ref[...] * 3
+    return ref[...]
+
+
+@_tripled.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    ref = jax.new_ref(tangents[0])
+    return primals[0] * 3, ref[...] * 5
+
+
+def _under_a_rule(x: Any, first: Any, second: Any) -> Any:
+    return jax.grad(lambda x: _tripled(x).sum())(x)
+
+
 REFS: dict[str, Callable[..., Any]] = {
+    "under a rule": _under_a_rule,
     "updated": _updated,
     "scanned outside": _scanned_outside,
     "scanned inside": _scanned_inside,
