@@ -454,9 +454,8 @@ def slots_filled(one: Instruction) -> tuple[Slot, ...]:
     """Returns the slots that an instruction fills."""
     match one:
         case Run():
-            held = (*one.before, *one.after)
-            defaults = (slot for _, slot, _ in one.defaults)
-            return *one.outputs, *(slot for _, slot in held), *defaults
+            held = (slot for _, slot in (*one.before, *one.after))
+            return *one.outputs, *held, *(slot for _, slot, _ in one.defaults)
         case Call() | Loop():
             return one.outputs
         case Recv() | Feed():

@@ -25,7 +25,7 @@ from jflow.compiler.graph import request
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.importing import location_of
 from jflow.compiler.graph.loops import opened
-from jflow.compiler.graph.opening import OF_REQUESTS, Opening
+from jflow.compiler.graph.opening import Opening
 from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
 from jflow.compiler.graph.recorded import Replay
 
@@ -54,8 +54,8 @@ class Expansion(Graph):
         base: Graph,
         shapes: Mapping[Tensor, Sequence[Any]],
         roots: Iterable[Operation],
-        fed: Collection[Tensor] = (),
-        opening: Opening | None = OF_REQUESTS,
+        fed: Collection[Tensor],
+        opening: Opening | None,
     ) -> None:
         super().__init__()
         self.base = base

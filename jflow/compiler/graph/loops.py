@@ -268,8 +268,7 @@ class _Opening:
             self._token = self._first_effect()
         inputs = [tensor.var for tensor in args]
         flat = hoist_state(body)
-        opening = self._source.opening
-        eqns = [x if opening.opens(x) else opening.whole(x) for x in flat.eqns]
+        eqns = [*map(self._source.opening.whole, flat.eqns)]
         with request.carried(self._source.eqn.ctx):
             return self._graph.inline(
                 flat.replace(jaxpr=flat.jaxpr.replace(eqns=eqns)),

@@ -47,8 +47,10 @@ class Opening:
         return spans_devices(eqn) and self._device_of(eqn) is None
 
     def whole(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-        """Returns an equation that is not opened, with the one device that its body means."""
-        spec = self._device_of(eqn) if spans_devices(eqn) else None
+        """Returns an equation with the one device that its body means, if it is not opened."""
+        if self._calls_client(eqn) or not spans_devices(eqn):
+            return eqn
+        spec = self._device_of(eqn)
         return eqn if spec is None else request.replaced(eqn, request.resolved(spec, ()))
 
     def _calls_client(self, eqn: jex.JaxprEqn) -> bool:
@@ -65,6 +67,3 @@ class Opening:
 
 EVERY_KIND = Opening(is_exported=True)
 """Opens what any step may open."""
-
-OF_REQUESTS = Opening()
-"""Opens every loop whose body requests several devices."""

@@ -24,7 +24,7 @@ from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.callbacks import Callback, callbacks_of
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
-from jflow.compiler.graph.opening import OF_REQUESTS, Opening
+from jflow.compiler.graph.opening import Opening
 from jflow.compiler.graph.primitives import is_on_host
 from jflow.compiler.graph.verify import verify
 from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
@@ -142,7 +142,7 @@ def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
     return any(map(is_recorded, ops))
 
 
-def has_open_loops(graph: Graph, request: StepRequest, opening: Opening = OF_REQUESTS) -> bool:
+def has_open_loops(graph: Graph, request: StepRequest, opening: Opening) -> bool:
     """Whether a step contains loops that are opened or have one device, so that it is `expanded`.
 
     Raises as `prune`.
@@ -162,7 +162,7 @@ def opening_on(
 def expanded(
     graph: Graph,
     request: StepRequest,
-    opening: Opening | None = OF_REQUESTS,
+    opening: Opening | None,
     shapes: Mapping[Tensor, Sequence[Any]] = _NO_SHAPES,
 ) -> tuple[Expansion, StepRequest]:
     """Returns a copy of a graph in which the loops of a step are open, and the request in it.

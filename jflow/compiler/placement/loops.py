@@ -81,8 +81,7 @@ def awaited_in_loops(ops: Sequence[Operation]) -> Mapping[Operation, list[Operat
         if op.loop is None:
             continue
         if op.eqn.primitive is final_p:
-            carry = op.inputs[0].op
-            after.setdefault(carry.loop.next[carry].op, []).append(op)  # type: ignore[union-attr]
+            after.setdefault(op.loop.next[op.inputs[0].op].op, []).append(op)
         for new in [op.loop.next[op].op] if op in op.loop.next else ():
             gate = op.loop.predicate
             if gate is not None and position.get(gate.op, len(ops)) < position[new]:

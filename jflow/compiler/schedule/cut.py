@@ -70,7 +70,7 @@ def cut(problem: Problem, devices: Sequence[int]) -> StageCut:
     """
     graph = problem.graph
     depths, ranks = _outer(graph, devices)
-    phases = phases_of(problem, devices, depths)
+    phases = _phases(problem, devices, depths)
     keys = [*zip(depths, ranks, phases, devices, strict=True)]
     alone = {
         key: StageKey(*key[:3], -1, 0, 0, 0, key[3])
@@ -103,11 +103,6 @@ def cut(problem: Problem, devices: Sequence[int]) -> StageCut:
             for i, key in enumerate(keys)
         ],
     )
-
-
-def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
-    """Returns for each operation the most device crossings on a path to it."""
-    return _outer(problem.graph, devices)[0]
 
 
 def n_looked_at(loop: RepeatedBody) -> int:
@@ -157,7 +152,7 @@ def _outer(graph: OperationGraph, devices: Sequence[int]) -> tuple[list[int], li
     return depths, ranks
 
 
-def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
+def _phases(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
     """Returns the phase of each operation: 1 if it runs after its stage's sends, else 0."""
     graph, loop_of = problem.graph, problem.graph.loop_of
     awaited = [False] * len(graph)

@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import jflow as tf
+from jflow.compiler.graph.opening import Opening
 from jflow.compiler.pipeline import StepRequest, expanded, prune_step
 from jflow.compiler.placement import Explanation, assign, explain
 from jflow.compiler.schedule.graph import Dependency
@@ -30,7 +31,7 @@ def explained(function: Callable[..., Any], n: int) -> Explanation:
         xs = tf.placeholder("float32", (n, 32, SIZE))
         results = graph.apply(function, (WEIGHTS, xs))
         request = StepRequest((), tuple(jax.tree.leaves(results)), (xs,))
-        opened, request = expanded(graph, request)
+        opened, request = expanded(graph, request, Opening())
         ops = prune_step(opened, request)
         return explain(assign(ops, CLUSTER, soft=False, handles={}), CLUSTER.devices)
 

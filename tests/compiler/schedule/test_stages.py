@@ -16,7 +16,7 @@ from jflow.compiler.schedule import (
     scheduled,
     simulate,
 )
-from jflow.compiler.schedule.cut import SPLIT_S, depths_of, phases_of
+from jflow.compiler.schedule.cut import SPLIT_S, cut
 from jflow.compiler.schedule.graph import Dependency, OperationGraph
 from jflow.compiler.schedule.stages import messages_of, staged
 from jflow.compiler.schedule.strategies import STRATEGIES
@@ -37,7 +37,8 @@ def diamond(seconds: float) -> Problem:
 def test_a_stage_begins_when_all_of_its_inputs_are_there() -> None:
     problem = diamond(seconds=1.0)
     apart = Schedule((0, 0, 1, 0), (0, 1, 2, 3))
-    assert depths_of(problem, apart.devices) == [0, 0, 1, 2]
+    stages = cut(problem, apart.devices)
+    assert [stages.stages[number].depth for (number,) in stages.of] == [0, 0, 1, 2]
     # Operation 3 is in a stage with nothing else, and 2 waits for 0 only: it is sent before 1 runs.
     assert simulate(problem, apart).makespan == 3.0
     assert simulate(*staged(problem, apart)).makespan == 3.0
@@ -102,19 +103,12 @@ def test_the_stages_are_those_of_the_plans_that_the_pipeline_makes(family) -> No
         for plan in compiled.plans
         for stage in plan.stages
     }
-    of_stages, _ = staged(problem, schedule)
-    depth = depths_of(problem, schedule.devices)
-    phase = phases_of(problem, schedule.devices, depth)
+    stages = cut(problem, schedule.devices)
     wanted = {
         (
             devices[stage.device],
-            frozenset(
-                f"operation_{i}"
-                for i in range(len(problem.graph))
-                if (depth[i], phase[i], schedule.devices[i])
-                == (stage.depth, stage.phase, stage.device)
-            ),
+            frozenset(f"operation_{i}" for i, numbers in enumerate(stages.of) if numbers == [n]),
         )
-        for stage in of_stages.graph.operations
+        for n, stage in enumerate(stages.stages)
     }
     assert {each for each in found if each[1]} == wanted
