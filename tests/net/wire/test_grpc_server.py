@@ -20,6 +20,7 @@ from tests.net.protocol.hosts import (
     server_of,
     serving,
 )
+from tests.ports import free_hosts
 
 
 def _served(host, use):
@@ -82,10 +83,12 @@ def test_a_server_that_cannot_have_all_of_its_addresses_does_not_start():
 
     async def check():
         server = server_of(Host())
-        with socket.create_server(("127.0.0.2", 0)) as other:
+        # The ports of 127.0.0.1 are taken by other tests at any time.
+        first, second = free_hosts(2)
+        with socket.create_server((second, 0)) as other:
             port = other.getsockname()[1]
-            with pytest.raises(errors.UnknownError, match=f"127.0.0.2:{port} cannot be bound"):
-                await server.start(["127.0.0.1", "127.0.0.2"], port)
+            with pytest.raises(errors.UnknownError, match=f"{second}:{port} cannot be bound"):
+                await server.start([first, second], port)
         await server.stop()
 
     on_loop(check())
@@ -94,8 +97,9 @@ def test_a_server_that_cannot_have_all_of_its_addresses_does_not_start():
 def test_a_server_listens_at_all_of_its_addresses_on_one_port():
     async def check():
         server = server_of(Host())
-        port = await server.start(["127.0.0.1", "127.0.0.2"], 0)
-        for host in ("127.0.0.1", "127.0.0.2"):
+        hosts = free_hosts(2)
+        port = await server.start(hosts, 0)
+        for host in hosts:
             socket.create_connection((host, port)).close()
         await server.stop()
 

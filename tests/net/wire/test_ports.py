@@ -16,6 +16,7 @@ import pytest
 from jflow import errors
 from jflow.net.wire import grpc_channels, ports
 from tests.net.protocol.hosts import Host, on_loop, server_of
+from tests.ports import free_hosts
 
 OTHER = 12345 if os.getuid() == 0 else os.getuid()
 
@@ -142,8 +143,9 @@ def test_an_address_that_cannot_be_bound_says_what_to_do(
 
 @pytest.mark.parametrize("other", ["127.0.0.2", pytest.param("::1", marks=needs_ipv6)])
 def test_a_server_at_one_address_starts_beside_listeners_at_others(other: str) -> None:
+    (host,) = free_hosts(1)
     with held(other) as port:
-        listen("127.0.0.1", port)
+        listen(host, port)
 
 
 @needs_ipv6

@@ -32,6 +32,7 @@ from tests.net.protocol.hosts import (
     same,
 )
 from tests.net.wire import kinds
+from tests.ports import free_hosts
 
 pytestmark = pytest.mark.usefixtures("own_sockets")
 
@@ -134,16 +135,18 @@ def test_tensors_never_lie_in_segments_over_tcp_and_arrive_whole(client, kind):
 
 
 def test_a_port_is_taken_at_all_addresses_of_a_server_and_at_no_others():
-    listening, port = ports.listen(["127.0.0.1", "127.0.0.2"])
-    assert [one.getsockname() for one in listening] == [("127.0.0.1", port), ("127.0.0.2", port)]
+    *hosts, elsewhere = free_hosts(3)
+    listening, port = ports.listen(hosts)
+    assert [one.getsockname() for one in listening] == [(host, port) for host in hosts]
     with socket.socket() as other:
-        assert other.connect_ex(("127.0.0.3", port)) == errno.ECONNREFUSED
+        assert other.connect_ex((elsewhere, port)) == errno.ECONNREFUSED
     for one in listening:
         one.close()
 
 
 def test_a_port_that_is_taken_at_one_address_is_not_used(monkeypatch):
-    taken = socket.create_server(("127.0.0.2", 0))
+    hosts = free_hosts(2)
+    taken = socket.create_server((hosts[1], 0))
     make, first = ports._listening, [taken.getsockname()[1]]
     # The system's first choice at the other address is the port that is taken.
     monkeypatch.setattr(
@@ -151,7 +154,7 @@ def test_a_port_that_is_taken_at_one_address_is_not_used(monkeypatch):
         "_listening",
         lambda host, port: make(host, port or (first.pop() if first else 0)),
     )
-    listening, port = ports.listen(["127.0.0.1", "127.0.0.2"])
+    listening, port = ports.listen(hosts)
     assert port != taken.getsockname()[1]
     for one in (taken, *listening):
         one.close()
