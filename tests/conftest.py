@@ -1,4 +1,4 @@
-"""What every test needs: three CPU devices before JAX starts, and a default graph of its own."""
+"""What every test needs: four CPU devices before JAX starts, and a default graph of its own."""
 
 import atexit
 import gc
@@ -24,7 +24,7 @@ from tests.collected import ALL_IDS
 from tests.drawn import BASE
 
 pytest_plugins = ["jflow.testing.fixtures"]
-jax.config.update("jax_num_cpu_devices", 3)
+jax.config.update("jax_num_cpu_devices", 4)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
 jax.config.update("jax_traceback_filtering", "off")
 

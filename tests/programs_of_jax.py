@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
 
 import jflow as tf
 
@@ -121,6 +122,31 @@ def _noise(ns: Any, v: Value) -> Value:
     return v + ns.random.uniform(ns.random.PRNGKey(7), (4,))
 
 
+def _sharded(dimension: int) -> Callable[..., Value]:
+    """A function that says on a mesh how its result is sharded, and elsewhere nothing."""
+
+    def compute(ns: Any, a: Value) -> Value:
+        axes = jax.sharding.get_abstract_mesh().axis_names
+        spec = [None] * dimension + [axes[:1]]
+        return ns.lax.with_sharding_constraint(a * 0.5, P(*spec)) if axes else a * 0.5
+
+    return compute
+
+
+def _summed_by_shards(ns: Any, m: Value) -> Value:
+    """The sums of columns: on a mesh of the shards on each device, and then over all of them."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return ns.numpy.sum(m, axis=0) * 0.25
+    name = mesh.axis_names[0]
+    summed = jax.shard_map(
+        lambda part: jax.lax.psum(jnp.sum(part, axis=0) * 0.25, name),
+        in_specs=P(name),
+        out_specs=P(),
+    )
+    return summed(m) if ns is ARRAYS else tf.function(summed)(m)
+
+
 FUNCTIONS = {
     "add": Function(lambda ns, a, b: (a + b) * 0.5, "**"),
     "subtract": Function(lambda ns, a, b: a - b, "**"),
@@ -185,6 +211,10 @@ FUNCTIONS = {
     "scan, collected": Function(_scan(1), "vm", "m"),
     "loop": Function(lambda ns, v: ns.lax.fori_loop(0, 3, _iteration, v), "v", "v"),
     "noise": Function(_noise, "v", "v"),
+    "sharded by rows": Function(_sharded(0), "m", "m"),
+    "sharded by columns": Function(_sharded(1), "m", "m"),
+    "sharded vector": Function(_sharded(0), "v", "v"),
+    "sum by shards": Function(_summed_by_shards, "m", "v"),
 }
 
 

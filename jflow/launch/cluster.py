@@ -200,8 +200,9 @@ class LocalCluster(StartedCluster):
         JFLOW_DATA_ROOTS.
       cores: for each task, in the order of `tasks`, the processor core that its process is pinned
         to, so that tasks do not take each other's time; if None, they may use all. On Linux only.
-      resources: what each task gets of the GPUs, their memory and the threads of the machine. Where
-        there are GPUs, tasks of the job "ps" run on the CPU and the others divide the GPUs.
+      resources: what each task gets of the GPUs, their memory, the threads of the machine, and how
+        many CPU devices it has. Where there are GPUs, tasks of the job "ps" run on the CPU and the
+        others divide the GPUs.
       logs: a directory in which the standard error of each task is appended to a file of its own,
         such as "worker-1.log"; if None, it is that of this process.
       on_ready: called with the name of each task and its "grpc://host:port" as soon as it serves,
@@ -248,7 +249,8 @@ class LocalCluster(StartedCluster):
         self._divided = divide_machine(resources, tasks, os.environ | self._variables)
         forks.mark_used()
         tunables = {TUNABLES: os.environ.get(TUNABLES, HUGE_PAGES)}
-        self._zygote = Zygote([self._module], tunables | self._variables)
+        # JAX reads most of them when it is imported, which only the zygote does.
+        self._zygote = Zygote([self._module], tunables | self._variables | resources.of_all)
         self._children: dict[Task, Child] = {}
         with self._starting():
             for task in tasks:

@@ -17,6 +17,7 @@ from jflow.errors import UnimplementedError
 _WITHOUT_GPU = "ps"
 """The job whose tasks get no GPU, since they keep variables and compute little."""
 _PLATFORMS, _VISIBLE, _THREADS = "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "NPROC"
+_CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _OWN_POLICY = (_FRACTION, "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR")
 """Variables by which the user determines how processes share a GPU's memory."""
@@ -56,16 +57,24 @@ class TaskResources:
         CUDA_VISIBLE_DEVICES; if None, those that this process may use.
       gpu_memory_fraction: the part of the memory of each of its GPUs that a worker takes when it
         starts; if None, workers that share a GPU divide the 0.75 that JAX takes for one process.
+      cpu_devices: as how many devices each task uses the CPU; more than one make meshes possible
+        where there is no accelerator. If None, as many as JAX_NUM_CPU_DEVICES says, else one.
 
     Raises:
-      ValueError: if there is not at least one thread, or the fraction is not above 0 and at most 1.
+      ValueError: if there is not at least one thread or CPU device, or the fraction is not above 0
+        and at most 1.
     """
 
     threads: int | None = None
     visible_devices: Sequence[int | str] | None = None
     gpu_memory_fraction: float | None = None
+    cpu_devices: int | None = None
 
     def __post_init__(self) -> None:
+        if self.cpu_devices is not None and self.cpu_devices < 1:
+            raise ValueError(
+                f"a task needs at least one CPU device, got cpu_devices={self.cpu_devices!r}"
+            )
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"a task needs at least one thread, got threads={self.threads!r}")
         if self.gpu_memory_fraction is not None and not 0 < self.gpu_memory_fraction <= 1:
@@ -73,6 +82,12 @@ class TaskResources:
                 "gpu_memory_fraction must be above 0 and at most 1, got "
                 f"{self.gpu_memory_fraction!r}"
             )
+
+    @property
+    def of_all(self) -> dict[str, str]:
+        """The environment variables that are the same for all tasks."""
+        numbers = {_THREADS: self.threads, _CPU_DEVICES: self.cpu_devices}
+        return {name: str(number) for name, number in numbers.items() if number is not None}
 
 
 def divide_machine(
@@ -91,12 +106,11 @@ def divide_machine(
     """
     visible, fraction = resources.visible_devices, resources.gpu_memory_fraction
     gpus = machine_gpus(environ) if visible is None else [str(gpu) for gpu in visible]
-    common = {} if resources.threads is None else {_THREADS: str(resources.threads)}
     gpus_by_task = _gpus_by_task([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
     n_users = Counter(gpu for names in gpus_by_task.values() for gpu in names)
     environments = {}
     for task in tasks:
-        variables = dict(common)
+        variables = resources.of_all
         if names := gpus_by_task.get(task):
             variables[_VISIBLE] = ",".join(names)
             n_sharing = max(n_users[gpu] for gpu in names)

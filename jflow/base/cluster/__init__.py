@@ -11,11 +11,15 @@ from jflow.base.cluster.definitions import ClusterDef as ClusterDef
 from jflow.base.cluster.definitions import JobDef as JobDef
 from jflow.base.cluster.device import CLIENT_NAME as CLIENT_NAME
 from jflow.base.cluster.device import LOCAL_TASK as LOCAL_TASK
+from jflow.base.cluster.device import MESH as MESH
 from jflow.base.cluster.device import OF_TASKS as OF_TASKS
+from jflow.base.cluster.device import Axes as Axes
 from jflow.base.cluster.device import Device as Device
 from jflow.base.cluster.device import DeviceSpec as DeviceSpec
 from jflow.base.cluster.device import Task as Task
 from jflow.base.cluster.device import certified_name as certified_name
+from jflow.base.cluster.device import mesh_of_all as mesh_of_all
+from jflow.base.cluster.device import rank_of as rank_of
 from jflow.base.cluster.filters import ClusterDeviceFilters as ClusterDeviceFilters
 from jflow.base.cluster.filters import DeviceFilters as DeviceFilters
 from jflow.base.cluster.kubernetes import KubernetesClusterResolver as KubernetesClusterResolver

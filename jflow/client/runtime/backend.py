@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 
-from jflow.base.cluster import DeviceSpec, Task
+from jflow.base.cluster import MESH, Device, DeviceSpec, Task, mesh_of_all
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.values import Array
@@ -118,7 +118,7 @@ class DeviceInfo:
 
     Attributes:
       name: its full name, such as "/job:ps/task:0/device:CPU:0".
-      device_type: such as "CPU" or "GPU".
+      device_type: such as "CPU" or "GPU"; "MESH" for the mesh of all devices of a task.
       incarnation: a random number that identifies the life of its process; 0 in this process.
       transport: what carries messages to its task: "grpc", "unix", "tcp", or "inproc" in this
         process. It is the transport of the session's server for tasks other than that server, and
@@ -132,6 +132,25 @@ class DeviceInfo:
     incarnation: int
     transport: str = ""
     memory_limit_bytes: int = 0
+
+
+def with_meshes(infos: Iterable[DeviceInfo]) -> list[DeviceInfo]:
+    """Returns devices, and after those of a task the mesh of them, which has their memory."""
+    by_task: dict[Task, dict[Device, DeviceInfo]] = {}
+    for info in infos:
+        device = Device.parse(info.name)
+        by_task.setdefault(device.task, {})[device] = info
+    listed: list[DeviceInfo] = []
+    for devices in by_task.values():
+        listed.extend(devices.values())
+        mesh = mesh_of_all([*devices])
+        if mesh is not None:
+            members = [devices[one] for one in mesh.members([*devices])]
+            n_bytes = [one.memory_limit_bytes for one in members]
+            limit = sum(n_bytes) if all(n_bytes) else 0
+            whole = replace(members[0], name=str(mesh), device_type=MESH, memory_limit_bytes=limit)
+            listed.append(whole)
+    return listed
 
 
 class Backend(Protocol):

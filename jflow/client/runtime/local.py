@@ -14,7 +14,7 @@ from jflow.base.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wirin
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.values import Array
-from jflow.client.runtime.backend import DeviceInfo, Executable
+from jflow.client.runtime.backend import DeviceInfo, Executable, with_meshes
 from jflow.client.runtime.restarts import Restarts
 from jflow.client.runtime.saving import path_on_tasks
 from jflow.compiler.graph import VariableRef
@@ -39,6 +39,8 @@ from jflow.task.execution import (
     memory_limits,
     put,
 )
+from jflow.task.execution.device_order import DEVICE_ORDER
+from jflow.task.execution.devices import DevicesByName, DevicesOfTask
 from jflow.task.execution.local_task import LocalTask
 
 _LOG = logging.getLogger(__name__)
@@ -107,18 +109,18 @@ class LocalBackend:
     def __init__(self, config: ConfigProto | None = None) -> None:
         forks.mark_used()
         config = ConfigProto() if config is None else config
-        self._devices = local_devices(LOCAL_TASK, config.device_count)
+        named = local_devices(LOCAL_TASK, config.device_count)
+        self._devices = DevicesOfTask(named)
         self.has_one_device = len(self._devices) == 1
         warn_of_process_options(config, {device.type for device in self._devices})
-        self._memory = memory_limits(self._devices)
+        self._memory = memory_limits(named)
         self._specs = {
             jax_device: DeviceSpec(type=device.type, index=device.index)
-            for device, jax_device in self._devices.items()
+            for device, jax_device in named.items()
         }
         self._first = next(iter(self._specs))
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
-        by_name = {str(device): jax_device for device, jax_device in self._devices.items()}
-        self._task = LocalTask(self._containers, by_name)
+        self._task = LocalTask(self._containers, DevicesByName(self._devices))
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
@@ -142,6 +144,7 @@ class LocalBackend:
             for program in plan.programs
         }
         executables = dict(zip(programs, compile_all([*programs.values()]), strict=True))
+        order = None if self.has_one_device else DEVICE_ORDER
 
         def link_plan(plan: Plan) -> LinkedPlan:
             device = self._devices[plan.device]
@@ -150,6 +153,7 @@ class LocalBackend:
                 device,
                 lambda program: executables[program.digest],
                 lambda name: put(compiled.artifacts[name], device),
+                order=order,
             )
 
         functions = [*map(_function, compiled.callbacks)]
@@ -223,10 +227,10 @@ class LocalBackend:
         return None if device == self._first else self._specs.get(device)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
-        return [
+        return with_meshes(
             DeviceInfo(str(device), device.type, 0, memory_limit_bytes=self._memory[device])
             for device in self._devices
-        ]
+        )
 
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         request = StatusRequest(("containers",))

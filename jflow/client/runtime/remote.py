@@ -16,7 +16,7 @@ from jflow.base.cluster import Device, DeviceFilters, Target, Task, Wiring, spli
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
 from jflow.base.options import ConfigProto, SessionDefaults
-from jflow.client.runtime.backend import DeviceInfo, Executable
+from jflow.client.runtime.backend import DeviceInfo, Executable, with_meshes
 from jflow.client.runtime.remote_step import Numbering, RemoteExecutable
 from jflow.client.runtime.restarts import Restarts
 from jflow.client.runtime.saving import path_on_tasks
@@ -256,7 +256,7 @@ class RemoteBackend:
         visible_tasks = _visible_tasks(client.info, self._filters)
         tasks = sorted(visible_tasks, key=lambda task: (task != own, task))
         groups = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
-        return [
+        return with_meshes(
             DeviceInfo(
                 str(d.device),
                 d.device.type,
@@ -266,7 +266,7 @@ class RemoteBackend:
             )
             for d in groups
             if d.device.task == own or self._filters.see(d.device)
-        ]
+        )
 
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         client = self.connection(deadline)

@@ -13,8 +13,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import jax
 import jax.experimental.xla_metadata
 import jax.extend.core as jex
+from jax.sharding import AbstractMesh
 
 from jflow.base.cluster import DeviceSpec
 
@@ -190,11 +192,23 @@ def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:
     return changed
 
 
-def context_with(context: Any, request: Request | None) -> Any:
+def on_mesh(eqn: jex.JaxprEqn, mesh: AbstractMesh) -> jex.JaxprEqn:
+    """Returns the equation with another current mesh; the rest of its context is unchanged."""
+    context = context_with(eqn.ctx, _request_in(eqn.ctx), mesh)
+    changed: jex.JaxprEqn = eqn.replace(ctx=context)
+    return changed
+
+
+def context_with(context: Any, request: Request | None, mesh: AbstractMesh | None = None) -> Any:
     """Returns an equation's context with its request replaced, or removed if `request` is None.
 
     The rest of the context determines what the equation computes (random bits, the mesh) or is the
     user's metadata, so nothing is taken from the scopes around this call.
+
+    Args:
+      context: the context.
+      request: its new request.
+      mesh: its new mesh; None if that does not change.
     """
     around = dict.fromkeys(present_context().xla_metadata or {})
     metadata = {
@@ -202,7 +216,8 @@ def context_with(context: Any, request: Request | None) -> Any:
         **(context.xla_metadata or {}),
         _KEY: None if request == _NOTHING else request,
     }
-    with context.manager, _metadata_scope(metadata):
+    scope = nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
+    with context.manager, _metadata_scope(metadata), scope:
         return present_context()
 
 

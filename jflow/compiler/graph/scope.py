@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
 from jflow.base.cards import Card, Carded
-from jflow.base.cluster import DeviceSpec
+from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.context import Fallback
 from jflow.compiler.graph import request, stack
 from jflow.compiler.graph.graph import Graph, Operation, graphs
+from jflow.errors import UnimplementedError
 from jflow.plan import MAX_WINDOW
+from jflow.plan.xla.hardware import NO_MESH, mesh_of_axes
 
+_AXIS_OF_PMAP = "_internal_pmap_axis_name"
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
 
@@ -44,7 +51,8 @@ def get_default_session() -> stack.DefaultSession | None:
 
 
 def device(
-    name: str | DeviceSpec | Callable[[Operation], str | DeviceSpec | None] | None,
+    name: str | DeviceSpec | Callable[[Operation], str | DeviceSpec | None] | None = "",
+    mesh: Mapping[str, int] | Mesh | AbstractMesh | None = None,
 ) -> AbstractContextManager[Any]:
     """Returns a context manager whose operations request a device.
 
@@ -57,14 +65,24 @@ def device(
     when the traced equations become operations of a graph, but not for equations inside of one
     operation, such as a loop. It sees an eager variable as an operation "variable".
 
+    With a mesh the operations run on several devices of one task together. In the block the axes
+    are those of JAX's current mesh, as within `jax.sharding.use_abstract_mesh`: `jax.shard_map`,
+    shardings and collectives name them. No device of this process is needed. Meshes of n devices
+    do not overlap: "/job:worker/task:0/device:MESH:1" with a mesh of two devices means the third
+    and fourth device of the task; without an index it means the first two.
+
     Args:
       name: a name such as "/job:ps/task:0/device:CPU:0", any part of it, or "/gpu:0"; a function
         from an operation to such a name or None; or None.
+      mesh: the names of the axes of a mesh, with their sizes, or a mesh of JAX, whose shape and
+        names count; None for one device.
 
     Raises:
-      ValueError: if it is not a device name.
-      TypeError: if it has another type.
+      ValueError: if it is not a device name, or a mesh has no axes.
+      TypeError: if it has another type, or a mesh is given for a function or None.
     """
+    if mesh is not None:
+        return _mesh_scope(name, mesh)
     if name is None or isinstance(name, DeviceSpec):
         block: request.Block = name
     elif isinstance(name, str):
@@ -76,7 +94,52 @@ def device(
             f"expected a device name, a function that returns one, or None, "
             f"got {type(name).__name__}"
         )
-    return request.request_scope(request.Request((block,)))
+    return _device_scope(block)
+
+
+def _mesh_scope(
+    name: object, mesh: Mapping[str, int] | Mesh | AbstractMesh
+) -> AbstractContextManager[Any]:
+    """Returns the context manager of a device block with a mesh."""
+    spec = DeviceSpec.parse(name) if isinstance(name, str) else name
+    if not isinstance(spec, DeviceSpec):
+        raise TypeError(f"expected a device name with a mesh, got {type(name).__name__}")
+    if isinstance(mesh, Mesh | AbstractMesh):
+        abstract = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
+        axes: Any = tuple(mesh.shape.items())
+    elif isinstance(mesh, Mapping):
+        axes, abstract = tuple(mesh.items()), None
+    else:
+        raise TypeError(
+            f"expected a mesh as the sizes of its axes by their names, or as a mesh of JAX, got "
+            f"{type(mesh).__name__}"
+        )
+    return _device_scope(replace(spec, type=spec.type or MESH, axes=axes), abstract)
+
+
+@contextmanager
+def _device_scope(block: request.Block, mesh: AbstractMesh | None = None) -> Iterator[None]:
+    """Context manager of a device block: a request, and the mesh of JAX that it means.
+
+    Another device inside of the block of a mesh means that there is no mesh any more.
+    """
+    if mesh is None:
+        axes = block.axes if isinstance(block, DeviceSpec) else None
+        mesh = mesh_of_axes(axes) if axes else NO_MESH
+    is_other = block is None or (isinstance(block, DeviceSpec) and block.type is not None)
+    with ExitStack() as scopes:
+        scopes.enter_context(request.request_scope(request.Request((block,))))
+        if is_other and not (mesh.empty and jax.sharding.get_abstract_mesh().empty):
+            scopes.enter_context(jax.sharding.use_abstract_mesh(mesh))
+        try:
+            yield
+        except ValueError as error:
+            if _AXIS_OF_PMAP not in str(error):
+                raise
+            raise UnimplementedError(
+                "jax.pmap names the devices of one process, and so cannot run on a mesh of jflow; "
+                "use jax.shard_map, or write shardings"
+            ) from error
 
 
 def loop(*, window: int) -> AbstractContextManager[Any]:

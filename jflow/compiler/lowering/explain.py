@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import jax.extend.core as jex
 
+from jflow.base.cluster import Axes
 from jflow.compiler.graph import Operation, VariableRef, origin
 from jflow.compiler.graph.primitives import read_p, state_of
 from jflow.compiler.lowering.export import export
@@ -27,13 +29,21 @@ _OPENED = frozenset(
 """Primitives that run their bodies unchanged, so that an inner equation can be lowered alone."""
 
 
+class _Target(NamedTuple):
+    """What a program is lowered for: a platform, and the axes of a mesh."""
+
+    platform: str
+    axes: Axes
+
+
 @contextmanager
-def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
+def explained(ops: Sequence[Operation], platform: str, axes: Axes = ()) -> Iterator[None]:
     """Context manager that turns JAX's errors about a segment into errors about one operation.
 
     Args:
       ops: the operations of the segment.
       platform: the platform that they are lowered for, from `export_platform`.
+      axes: those of the mesh that they are lowered for; empty for one device.
 
     Raises:
       UnimplementedError, InvalidArgumentError: in place of JAX's errors.
@@ -43,18 +53,18 @@ def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
     except Exception as error:  # JAX raises many kinds
         if isinstance(error, OpError) and error.op is not None:
             raise
-        raise _explanation(ops, platform, error) from error
+        raise _explanation(ops, _Target(platform, axes), error) from error
 
 
-def _explanation(ops: Sequence[Operation], platform: str, error: Exception) -> OpError:
+def _explanation(ops: Sequence[Operation], on: _Target, error: Exception) -> OpError:
     for op in ops:
-        failure = _failure_of(op, platform)
+        failure = _failure_of(op, on)
         if failure is not None:
-            name, line, cause = _innermost(op, failure, platform)
-            what = f"operation {op.name!r}: {name!r} (at {line}) {_reason(cause, platform)}"
+            name, line, cause = _innermost(op, failure, on)
+            what = f"operation {op.name!r}: {name!r} (at {line}) {_reason(cause, on)}"
             return _class_of(cause)(what, op=op.name)
     names = ", ".join(repr(op.name) for op in ops[:5])
-    return _class_of(error)(f"the program of {names} {_reason(error, platform)}")
+    return _class_of(error)(f"the program of {names} {_reason(error, on)}")
 
 
 def _class_of(error: Exception) -> type[OpError]:
@@ -68,7 +78,7 @@ def _targets(error: Exception) -> list[str]:
     return sorted({quoted or plain for quoted, plain in _TARGET.findall(str(error))})
 
 
-def _reason(error: Exception, platform: str) -> str:
+def _reason(error: Exception, on: _Target) -> str:
     targets = _targets(error)
     if targets:
         return (
@@ -78,34 +88,34 @@ def _reason(error: Exception, platform: str) -> str:
         )
     # The first paragraph states the error; the rest is about JAX's own functions.
     reason = str(error).split("\n\n")[0].split("\n--------------------")[0].strip()
-    return f"cannot be lowered for the platform {platform!r}: {reason or type(error).__name__}"
+    return f"cannot be lowered for the platform {on.platform!r}: {reason or type(error).__name__}"
 
 
-def _failure_of(op: Operation, platform: str) -> Exception | None:
+def _failure_of(op: Operation, on: _Target) -> Exception | None:
     """Returns the exception that JAX raises for an operation alone, or None."""
     if op.eqn.primitive is read_p:
         return None
     refs = tuple(ref for ref in state_of(op.eqn) if isinstance(ref, VariableRef))
     try:
-        alone = lower([op], refs, op.inputs, refs, () if refs else op.outputs)
-        return _failure(alone.jaxpr, platform)
+        alone = lower([op], refs, op.inputs, refs, () if refs else op.outputs, axes=on.axes)
+        return _failure(alone.jaxpr, on)
     except Exception as error:  # as above
         return error
 
 
-def _failure(jaxpr: jex.ClosedJaxpr, platform: str) -> Exception | None:
+def _failure(jaxpr: jex.ClosedJaxpr, on: _Target) -> Exception | None:
     try:
-        export(jaxpr, platform)
+        export(jaxpr, on.platform, on.axes)
     except Exception as error:  # as above
         return error
     return None
 
 
-def _innermost(op: Operation, error: Exception, platform: str) -> tuple[str, str, Exception]:
+def _innermost(op: Operation, error: Exception, on: _Target) -> tuple[str, str, Exception]:
     """Returns the innermost equation that fails the same way: name, line and exception."""
     eqn, line = op.eqn, origin.line_of(op.eqn) or op.origin
     while True:
-        deeper = _deeper(eqn, error, platform)
+        deeper = _deeper(eqn, error, on)
         if deeper is None:
             return eqn.primitive.name, line, error
         eqn, error = deeper
@@ -113,7 +123,7 @@ def _innermost(op: Operation, error: Exception, platform: str) -> tuple[str, str
 
 
 def _deeper(
-    eqn: jex.JaxprEqn, error: Exception, platform: str
+    eqn: jex.JaxprEqn, error: Exception, on: _Target
 ) -> tuple[jex.JaxprEqn, Exception] | None:
     if eqn.primitive.name not in _OPENED:
         return None
@@ -123,7 +133,7 @@ def _deeper(
             # An equation that needs values from outside of its body cannot be lowered alone.
             with suppress(Exception):
                 alone = jaxprs.close([*inputs], inner.outvars, [inner])
-                failure = _failure(alone, platform)
+                failure = _failure(alone, on)
                 if type(failure) is type(error):
                     return inner, failure
     return None

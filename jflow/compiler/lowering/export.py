@@ -19,6 +19,7 @@ from typing import Any
 
 import jax.extend.core as jex
 
+from jflow.base.cluster import Axes
 from jflow.base.values import Array, canonical_sizes
 from jflow.compiler.graph import request
 from jflow.plan.xla import internals, jaxprs
@@ -34,16 +35,16 @@ EXPORTED: SharedCache[Hashable, Array] = SharedCache(N_KEPT)
 """The exported programs of this process."""
 
 
-def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+def export(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes = ()) -> Array:
     """Exports a program for one platform as u8[n]. Arguments and errors as in `serialize`.
 
     It is exported once, as long as it is kept, whatever graphs it is of.
     """
     with allow_64_bits(needs_64_bits(jaxpr.jaxpr)):
-        return _exported(jaxpr, platform)
+        return _exported(jaxpr, platform, axes)
 
 
-def _exported(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+def _exported(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes) -> Array:
     stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
     stripped_program = jex.ClosedJaxpr(stripped, jaxpr.consts)
     rename = canonical_sizes(aval.shape for aval in stripped_program.in_avals)
@@ -51,10 +52,10 @@ def _exported(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
         # An opaque parameter may hide a symbol. JAX refuses to export such a program, because no
         # argument determines a size of that name; it is then exported with its own symbols.
         with suppress(Exception):
-            return serialize(jaxprs.Resizing(rename).closed(stripped_program), platform)
-        return serialize(stripped_program, platform)
-    key = structure_of(stripped_program), platform, internals.trace_context()
-    return EXPORTED.get(key, partial(serialize, stripped_program, platform))
+            return serialize(jaxprs.Resizing(rename).closed(stripped_program), platform, axes)
+        return serialize(stripped_program, platform, axes)
+    key = structure_of(stripped_program), platform, axes, internals.trace_context()
+    return EXPORTED.get(key, partial(serialize, stripped_program, platform, axes))
 
 
 class _Stripper:

@@ -1,50 +1,58 @@
-"""Checks XLA's requirements of operations: one device, limited size and depth, no callbacks.
+"""Checks XLA's requirements of operations: one mesh, limited size and depth, no callbacks.
 
 JAX puts concrete devices into the parameters of equations. Placement decides where an operation
-runs, so a mesh of one device becomes an abstract mesh, which JAX accepts on every device. A mesh of
-several devices is refused, because an operation of a graph runs on one device. So is what no server
-compiles, with the user's line.
+runs, so a mesh counts by its shape and the names of its axes: it becomes an abstract mesh, which
+JAX accepts on every device. On a mesh an operation may have that mesh only, on a device one of one
+device. What no server compiles is refused, too, with the user's line.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
+from jflow.base.cluster import Axes
 from jflow.base.values import is_known
-from jflow.compiler.graph import Operation, origin
+from jflow.compiler.graph import Operation, origin, request
 from jflow.compiler.graph.callbacks import callbacks_inside, has_callback
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.plan.xla import internals, jaxprs
+from jflow.plan.xla.hardware import NO_MESH, mesh_of_axes
 from jflow.plan.xla.modules import MAX_BYTES, MAX_DEPTH
 
 _ONE = NamedSharding(AbstractMesh((1,), ("one",)), PartitionSpec())
 
 
-def without_devices(op: Operation) -> jex.JaxprEqn:
+def without_devices(op: Operation, axes: Axes = ()) -> jex.JaxprEqn:
     """Returns the equation of an operation without concrete devices.
 
+    Args:
+      op: the operation.
+      axes: those of the mesh that it runs on; empty for one device.
+
     Raises:
-      UnimplementedError: if it, or an equation inside of it, requires several devices.
+      InvalidArgumentError: if it, or an equation inside of it, requires another mesh.
     """
     if not _names_devices(op.eqn):
         return op.eqn
+    abstract = _Abstract(axes)
 
     def change(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         try:
-            _check_size(internals.mesh_around(eqn).size)
-            params = {key: _abstract(value) for key, value in eqn.params.items()}
-        except _SeveralError as error:
-            raise UnimplementedError(
+            eqn = abstract.around(eqn)
+            params = {key: abstract.param(key, value) for key, value in eqn.params.items()}
+        except _OtherMeshError as error:
+            raise InvalidArgumentError(
                 f"operation {op.name!r}: {eqn.primitive.name!r} "
-                f"(at {origin.line_of(eqn) or op.origin}) requires {error.args[0]} devices, but "
-                "an operation of a graph runs on one device; use a mesh of one device, or divide "
-                "the work among devices with jflow.device blocks",
+                f"(at {origin.line_of(eqn) or op.origin}) requires {error.args[0]}, but it runs on "
+                f"{_mesh_text(axes)}",
                 op=op.name,
             ) from None
         return eqn.replace(params=params)  # type: ignore[no-any-return]
@@ -52,8 +60,21 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
     return jaxprs.Rewriting(change).eqn(op.eqn)
 
 
-class _SeveralError(Exception):
-    """Raised if an equation has several devices where one is expected; holds their number."""
+class _OtherMeshError(Exception):
+    """Raised if an equation has another mesh than that of its device; holds its description."""
+
+
+def _mesh_text(axes: Axes) -> str:
+    if not axes:
+        return (
+            'one device; request the mesh by jflow.device("/job:NAME/task:N", '
+            "mesh={AXIS: SIZE, ...})"
+        )
+    return f"a mesh with the axes {_axes_text(axes)}"
+
+
+def _axes_text(axes: Axes) -> str:
+    return ", ".join(f"{name}={size}" for name, size in axes)
 
 
 def _names_devices(eqn: jex.JaxprEqn) -> bool:
@@ -71,23 +92,82 @@ def _is_placed(value: Any) -> bool:
     )
 
 
-def _abstract(value: Any) -> Any:
-    if type(value) in (tuple, list):
-        return type(value)(map(_abstract, value))
-    if isinstance(value, Sharding):
-        _check_size(value.num_devices)
-        if not isinstance(value, NamedSharding):
-            return _ONE
-        return NamedSharding(value.mesh.abstract_mesh, value.spec, memory_kind=value.memory_kind)
-    if isinstance(value, Mesh | AbstractMesh) and not value.empty:
-        _check_size(value.size)
-        return value.abstract_mesh
-    return value
+@dataclass(frozen=True)
+class _Abstract:
+    """Replaces meshes in parameters by abstract ones, which must have the axes of the device."""
+
+    axes: Axes
+
+    @cached_property
+    def mesh(self) -> AbstractMesh:
+        return mesh_of_axes(self.axes) if self.axes else NO_MESH
+
+    def around(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        """Returns the equation in the mesh of the device.
+
+        One that is on no axis by itself may be moved: the mesh around it has told JAX what its
+        shardings mean, and is not used any more.
+        """
+        mesh = internals.mesh_around(eqn)
+        if mesh.empty or mesh == self.mesh:
+            return eqn
+        if _is_automatic(mesh):
+            return request.on_mesh(eqn, self.mesh)
+        self.check(mesh)
+        return eqn
+
+    def param(self, key: str, value: Any) -> Any:
+        """Returns a parameter of an equation with the mesh of the device."""
+        is_around = key in _MESHES_AROUND and not value.empty and _is_automatic(value)
+        return self.mesh if is_around else self.of(value)
+
+    def of(self, value: Any) -> Any:
+        if type(value) in (tuple, list):
+            return type(value)(map(self.of, value))
+        if isinstance(value, NamedSharding):
+            if _says_nothing(value):
+                return NamedSharding(self.mesh, value.spec)
+            self.check(value.mesh)
+            mesh = _without_kind(value.mesh)
+            return NamedSharding(mesh, value.spec, memory_kind=value.memory_kind)
+        if isinstance(value, Sharding):
+            return self._other(value)
+        if isinstance(value, Mesh | AbstractMesh) and not value.empty:
+            self.check(value)
+            return _without_kind(value)
+        return value
+
+    def _other(self, sharding: Sharding) -> Sharding:
+        """Returns a sharding that replaces one that names devices, but no axes."""
+        if sharding.num_devices > 1:
+            raise _OtherMeshError(f"the sharding {sharding}, which names no axes")
+        return NamedSharding(mesh_of_axes(self.axes), PartitionSpec()) if self.axes else _ONE
+
+    def check(self, mesh: Mesh | AbstractMesh) -> None:
+        """Checks that a mesh is that of the device; without axes it is of one device only."""
+        axes = tuple(mesh.shape.items())
+        if mesh.empty or axes == self.axes or (mesh.size == 1 and not self.axes):
+            return
+        raise _OtherMeshError(f"a mesh with the axes {_axes_text(axes)}")
 
 
-def _check_size(n_devices: int) -> None:
-    if n_devices > 1:
-        raise _SeveralError(n_devices)
+_MESHES_AROUND = frozenset({"ctx_mesh", "context_mesh"})
+"""Parameters that repeat the mesh around an equation."""
+
+
+def _is_automatic(mesh: Mesh | AbstractMesh) -> bool:
+    return all(kind == AxisType.Auto for kind in mesh.axis_types)
+
+
+def _says_nothing(sharding: NamedSharding) -> bool:
+    """Whether a sharding only repeats the mesh around an equation, and names none of its axes."""
+    is_plain = sharding.memory_kind is None and isinstance(sharding.mesh, AbstractMesh)
+    return is_plain and _is_automatic(sharding.mesh) and not any(sharding.spec)
+
+
+def _without_kind(mesh: Mesh | AbstractMesh) -> AbstractMesh:
+    """Returns a mesh without devices, not even what kind they are of."""
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
 
 
 def check_limits(op: Operation) -> None:

@@ -11,17 +11,19 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
+from jflow.base.cluster import Axes
 from jflow.compiler.lowering.explain import explained
 from jflow.compiler.lowering.export import export
 from jflow.compiler.lowering.segment import Lowered
 from jflow.plan.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
 from jflow.plan.xla.compile import jitted
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
 from jflow.plan.xla.validation import is_dynamic
 
 
 def compile_all(
-    programs: Sequence[tuple[Lowered, jax.Device, tuple[int, ...]]],
+    programs: Sequence[tuple[Lowered, DeviceOrMesh, tuple[int, ...]]],
 ) -> list[CompiledProgram]:
     """Compiles programs for devices of this process, in parallel.
 
@@ -33,8 +35,8 @@ def compile_all(
     """
     prepared = []
     for lowered, device, donated in programs:
-        with explained(lowered.ops, export_platform(device)):
-            prepared.append(_prepare(lowered.jaxpr, device, donated))
+        with explained(lowered.ops, export_platform(device), lowered.axes):
+            prepared.append(_prepare(lowered.jaxpr, device, donated, lowered.axes))
     if len(prepared) == 1:
         return [prepared[0]()]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -42,16 +44,18 @@ def compile_all(
 
 
 def compile_jaxpr(
-    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...]
 ) -> CompiledProgram:
     """Compiles a program for a device of this process."""
     return _prepare(jaxpr, device, donated)()
 
 
 def _prepare(
-    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...], axes: Axes = ()
 ) -> Callable[[], CompiledProgram]:
     """Returns a function that compiles a program; any thread may call it."""
+    if axes:
+        return _exported(jaxpr, device, donated, axes)
     if not needs_64_bits(jaxpr.jaxpr):
         return _prepared(jaxpr, device, donated)
     with allow_64_bits(True):
@@ -82,13 +86,19 @@ def _narrowed(value: Any, dtype: Any) -> Any:
     return value if isinstance(value, jax.Array) else np.asarray(value, dtype)
 
 
+def _exported(
+    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...], axes: Axes = ()
+) -> Callable[[], CompiledProgram]:
+    data = export(jaxpr, export_platform(device), axes).tobytes()
+    return lambda: compile_exported(inspected(data), device, donated)
+
+
 def _prepared(
-    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...]
 ) -> Callable[[], CompiledProgram]:
     if is_dynamic(jaxpr.in_avals):
         # JAX compiles programs of symbolic sizes only once they are exported.
-        data = export(jaxpr, export_platform(device)).tobytes()
-        return lambda: compile_exported(inspected(data), device, donated)
+        return _exported(jaxpr, device, donated)
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 

@@ -13,6 +13,7 @@ import jax.extend.core as jex
 import numpy as np
 from jax import lax
 
+from jflow.base.cluster import Axes
 from jflow.base.values import Array, to_physical, unwrapping, wrapping
 from jflow.compiler.graph import Operation, Tensor, VariableRef
 from jflow.compiler.graph.bundle import Bundle
@@ -82,12 +83,14 @@ class Lowered:
       constants: the values of its last arguments.
       ops: the operations that it computes, for messages.
       sizes: the sizes of inputs that have to be equal.
+      axes: those of the mesh that it runs on; empty for one device.
     """
 
     jaxpr: jex.ClosedJaxpr
     constants: tuple[Array, ...]
     ops: tuple[Operation, ...]
     sizes: tuple[EqualSizes, ...] = ()
+    axes: Axes = ()
 
     @property
     def signature(self) -> str:
@@ -108,6 +111,7 @@ class _Body:
 
     given: frozenset[Any]
     for_cpu: bool
+    axes: Axes
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
     known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
     consts: dict[Any, Array] = field(default_factory=dict)
@@ -165,7 +169,7 @@ class _Body:
         return physical
 
     def add(self, op: Operation) -> None:
-        eqn = without_devices(op)
+        eqn = without_devices(op, self.axes)
         primitive, params = eqn.primitive, eqn.params
         args = [self.atom(x) for x in op.eqn.invars]
         if primitive is constant_p:
@@ -208,6 +212,7 @@ def lower(
     outputs: Sequence[Tensor | Bundle],
     *,
     for_cpu: bool = True,
+    axes: Axes = (),
 ) -> Lowered:
     """Lowers a segment to a program.
 
@@ -219,15 +224,16 @@ def lower(
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
       for_cpu: whether it runs on a CPU.
+      axes: those of the mesh that it runs on; empty for one device.
 
     Raises:
-      InvalidArgumentError: if an operation is larger or deeper than XLA can compile.
-      UnimplementedError: if an operation requires several devices.
+      InvalidArgumentError: if an operation is larger or deeper than XLA can compile, or requires
+        another mesh.
     """
     with allow_64_bits(
         have_64_bits(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))
     ):
-        return _lowered(ops, reads, inputs, writes, outputs, for_cpu)
+        return _lowered(ops, reads, inputs, writes, outputs, for_cpu, axes)
 
 
 def _lowered(
@@ -237,8 +243,9 @@ def _lowered(
     writes: Sequence[VariableRef],
     outputs: Sequence[Tensor | Bundle],
     for_cpu: bool,
+    axes: Axes,
 ) -> Lowered:
-    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu)
+    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu, axes)
     invars = []
     for ref in reads:
         physical, body.current[ref] = body.arrive(
@@ -264,4 +271,4 @@ def _lowered(
         names_in_use.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
     program, sizes = with_equal_sizes(program, ops, inputs)
-    return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes)
+    return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes, axes)

@@ -257,7 +257,7 @@ def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
 
 
 def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:
-    if platforms is not None:
+    if platforms is not None or segment.device.axes:
         refuse_callbacks(segment.ops)
     return lower(
         segment.ops,
@@ -266,6 +266,7 @@ def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowere
         segment.writes,
         segment.outputs,
         for_cpu=segment.device.type == "CPU",
+        axes=segment.device.axes,
     )
 
 
@@ -277,10 +278,16 @@ def _artifacts(
     for name, program in programs.items():
         artifacts |= zip(_constant_names(name, program), program.constants, strict=True)
         if platforms is not None:
-            platform = platforms[cut.segments[name].device]
-            with explained(program.ops, platform):
-                artifacts[name] = export(program.jaxpr, platform)
+            platform = _platform(cut.segments[name].device, platforms)
+            with explained(program.ops, platform, program.axes):
+                artifacts[name] = export(program.jaxpr, platform, program.axes)
     return artifacts
+
+
+def _platform(device: Device, platforms: Mapping[Device, str]) -> str:
+    """Returns the platform of a device, or of the devices of a mesh."""
+    of_task = [one for one in platforms if one.task == device.task]
+    return platforms[device.members(of_task)[0]]
 
 
 def _constant_names(name: str, program: Lowered) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -61,6 +61,14 @@ class Rates:
     iteration: _Amount
     call: _Amount
     dispatch: _Amount
+
+    def times(self, n_devices: int) -> Rates:
+        """Returns the rates of so many devices together; they have the fixed costs of one."""
+        throughputs = (
+            *("flops", "convolutions", "elements", "transcendentals"),
+            *("near_bandwidth", "far_bandwidth"),
+        )
+        return replace(self, **{name: getattr(self, name) * n_devices for name in throughputs})
 
     @property
     def seconds_per_count(self) -> Vector:

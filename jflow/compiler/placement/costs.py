@@ -16,7 +16,7 @@ import numpy as np
 
 from jflow.base.cluster import Device, Wiring
 from jflow.compiler.graph import Operation, Tensor
-from jflow.compiler.placement.calibration import PRIOR, Calibration
+from jflow.compiler.placement.calibration import PRIOR, Calibration, Rates
 from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.loops import trips_of
 from jflow.compiler.placement.work import count_operations
@@ -56,7 +56,7 @@ def estimated(
         they add up to it.
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
-    rates = [calibration.rates_of(device.type) for device in devices]
+    rates = [_rates(calibration, device, devices) for device in devices]
     counts = count_operations(ops) * np.array([*map(trips_of, ops)], np.float64)[:, None]
     seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
     _scale(seconds, ops, devices, measured)
@@ -70,6 +70,13 @@ def estimated(
         message_error=calibration.message_error,
         in_stages=True,
     )
+
+
+def _rates(calibration: Calibration, device: Device, devices: Sequence[Device]) -> Rates:
+    """Returns the rates of a device; those of a mesh are what its devices do together."""
+    of_task = [one for one in devices if one.task == device.task and not one.axes]
+    rates = calibration.rates_of(device.members(of_task)[0].type)
+    return rates.times(device.n_devices) if device.axes else rates
 
 
 def costs_of(
@@ -114,10 +121,10 @@ def tasks_of(devices: Sequence[Device], wiring: Wiring) -> tuple[int, ...]:
 def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
     """Returns `Costs.processors`: CPU devices of one process share its cores."""
     alone = {device: i for i, device in enumerate(devices)}
-    first = {device.task: alone[device] for device in reversed(devices) if device.type == "CPU"}
-    return tuple(
-        first[device.task] if device.type == "CPU" else alone[device] for device in devices
-    )
+    cpus = {device for device in devices if device.type == "CPU"}
+    first = {device.task: alone[device] for device in reversed(devices) if device in cpus}
+    cpus |= {one for one in devices if one.axes and not cpus.isdisjoint(one.members(devices))}
+    return tuple(first[device.task] if device in cpus else alone[device] for device in devices)
 
 
 def bytes_of(tensor: Tensor) -> float:

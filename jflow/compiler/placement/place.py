@@ -5,7 +5,8 @@ The rules, in order of precedence:
 1. An operation on a variable runs where the variable is.
 2. Colocated operations are placed as one, by their combined request (`group.py`).
 3. The user's request is obeyed; missing fields come from a default. With soft placement, a device
-   type and index that do not exist count as missing; a job or task never does.
+   type and index that do not exist count as missing; a job, a task or a mesh never does. A mesh is
+   only chosen where it is requested.
 4. The default of a stateless operation is the master's first device, a GPU before a CPU.
 5. The default of a variable does not depend on the master, so that sessions on different servers
    share it: the first task of the job `ps` if the cluster has one, else of the first job by name.
@@ -16,11 +17,12 @@ The rules, in order of precedence:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from jflow.base.cluster import Device, DeviceSpec, Task
+from jflow.base.cluster import MESH, Device, DeviceSpec, Task, mesh_of_all, rank_of
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.primitives import constant_p
 from jflow.compiler.placement.group import Group, groups, owner_op
@@ -162,6 +164,15 @@ class GroupAssignment:
             placement |= localized(placement, self._movable(placement), self.fetches)
         return placement
 
+    def meshes(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
+        """Returns the meshes that the groups request, in order."""
+        found = (
+            _chosen(request.spec, devices[request.task], self.soft)
+            for request in self.requests.values()
+            if request.spec.type == MESH
+        )
+        return sorted({mesh for mesh in found if mesh is not None})
+
     def default_device(
         self, op: Operation, devices: Mapping[Task, Sequence[Device]]
     ) -> Device | None:
@@ -206,6 +217,8 @@ def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None
 
 def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:
     """Returns the first device that matches a request, accelerators before CPUs, or None."""
+    if spec.type == MESH:
+        return _mesh(spec, devices)
     fitting = [
         device
         for device in devices
@@ -213,9 +226,16 @@ def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device |
     ]
     if not fitting and not (soft and devices):
         return None
-    return min(
-        fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)
-    )
+    return min(fitting or devices, key=rank_of)
+
+
+def _mesh(spec: DeviceSpec, devices: Sequence[Device]) -> Device | None:
+    """Returns the mesh that a request names, or None if the task has too few devices for it."""
+    if spec.axes is None:
+        everything = mesh_of_all(devices)
+        return everything if spec.index in (None, 0) else None
+    mesh = Device(devices[0].task, MESH, spec.index or 0, spec.axes)
+    return mesh if len(mesh.members(devices)) == mesh.n_devices else None
 
 
 def _no_device(
@@ -223,9 +243,11 @@ def _no_device(
 ) -> InvalidArgumentError:
     others = [f"{o.name!r} (made at {o.origin})" for o in group.members if o is not op]
     together = f" together with {', '.join(others)}" if others else ""
+    n_devices = math.prod(size for _, size in spec.axes or ())
+    needs = f", a mesh of {n_devices} devices of one type" if spec.axes else ""
     return InvalidArgumentError(
-        f"Cannot assign a device for operation {op.name!r} (made at {op.origin}): "
-        f"it requests {str(spec)!r}{together}, available are {[str(each) for each in available]}",
+        f"Cannot assign a device for operation {op.name!r} (made at {op.origin}): it requests "
+        f"{str(spec)!r}{needs}{together}, available are {[str(each) for each in available]}",
         op=op.name,
     )
 

@@ -176,9 +176,13 @@ class ScheduledAssignment:
         return Answer(scheduled(problem, self.function))
 
     def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
-        """Returns the devices of all tasks that the operations may run on."""
+        """Returns the devices of all tasks that the operations may run on.
+
+        Meshes are among them only if operations request them.
+        """
         tasks = self.tasks
-        return [device for task in self.every_task if task in tasks for device in devices[task]]
+        every = [device for task in self.every_task if task in tasks for device in devices[task]]
+        return every + self.rules.meshes(devices)
 
     def problem(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
@@ -235,8 +239,16 @@ def _limits(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns resident bytes and device capacities; both empty if everything fits on any device."""
     resident = resident_bytes(ops)
-    capacity = tuple(memory.get(device, math.inf) for device in devices)
+    capacity = tuple(
+        sum(memory.get(one, math.inf) for one in device.members(_beside(device, devices)))
+        for device in devices
+    )
     return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
+
+
+def _beside(device: Device, devices: Sequence[Device]) -> list[Device]:
+    """Returns the single devices of the task of a device."""
+    return [one for one in devices if one.task == device.task and not one.axes]
 
 
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:

@@ -150,7 +150,8 @@ class Site(Closing):
         self.wiring: Wiring = backend.inventory((), FOREVER).wiring
         self._session = Session(target, self._graph)
         self._stack.callback(self._session.close)
-        self.devices = [Device.parse(each.name) for each in self._session.list_devices()]
+        listed = [Device.parse(each.name) for each in self._session.list_devices()]
+        self.devices = [device for device in listed if not device.axes]
 
     def _leave(self, failed: bool) -> None:
         self._stack.close()

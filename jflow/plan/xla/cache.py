@@ -8,15 +8,14 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-import jax
-
 from jflow.plan.xla.compile import CompiledProgram, compile_exported
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.validation import ValidProgram
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-_Key = tuple[str, str, tuple[int, ...]]
+_Key = tuple[str, DeviceOrMesh, tuple[int, ...]]
 
 
 class SharedCache(Generic[K, V]):
@@ -105,14 +104,14 @@ class ProgramCache:
         """Number of compilations so far."""
         return self._executables.n_made
 
-    def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
+    def has(self, digest: str, device: DeviceOrMesh, donated: tuple[int, ...]) -> bool:
         """Whether the program is compiled or being compiled."""
         return self.future_of(digest, device, donated) is not None
 
     def get(
         self,
         digest: str,
-        device: jax.Device,
+        device: DeviceOrMesh,
         donated: tuple[int, ...],
         source: Callable[[], ValidProgram],
     ) -> CompiledProgram:
@@ -122,11 +121,11 @@ class ProgramCache:
           InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
         """
         return self._executables.get(
-            (digest, str(device), donated), lambda: compile_exported(source(), device, donated)
+            (digest, device, donated), lambda: compile_exported(source(), device, donated)
         )
 
     def future_of(
-        self, digest: str, device: jax.Device, donated: tuple[int, ...]
+        self, digest: str, device: DeviceOrMesh, donated: tuple[int, ...]
     ) -> Future[CompiledProgram] | None:
         """Returns the future of a program that is cached or being compiled; None if neither."""
-        return self._executables.future_of((digest, str(device), donated))
+        return self._executables.future_of((digest, device, donated))

@@ -1,4 +1,4 @@
-"""Compilation of programs to executables for one device of this process."""
+"""Compilation of programs to executables for a device, or a mesh, of this process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan.xla import internals
+from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.plan.xla.mesh_program import MeshProgram
 from jflow.plan.xla.modules import check_module
 from jflow.plan.xla.validation import ValidProgram, is_dynamic
 
@@ -59,14 +61,21 @@ def _loops_are_bounded(hlo: str) -> bool:
 
 
 def compile_exported(
-    valid: ValidProgram, device: jax.Device, donated: tuple[int, ...]
+    valid: ValidProgram, device: DeviceOrMesh, donated: tuple[int, ...]
 ) -> CompiledProgram:
     """Compiles a program that was exported in this or another process.
+
+    One for a mesh is compiled when it is called; see `MeshProgram`.
 
     Raises:
       InvalidArgumentError: if it is for another platform, or XLA refuses it.
     """
     try:
+        if isinstance(device, jax.sharding.Mesh):
+            on_mesh = MeshProgram(valid, device, donated)
+            # No estimate of its time counts: it waits for all devices of the mesh.
+            _note(on_mesh, valid, is_bounded=False)
+            return on_mesh
         exported = jax.export.deserialize(bytearray(valid.data))
         program = jitted(exported.call, device, donated)
         if is_dynamic(exported.in_avals):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,19 @@ import jax
 import jax.export
 import jax.extend.core as jex
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
+from jflow.base.cluster import Axes
 from jflow.base.values import Array, raw_bytes, type_name
 from jflow.plan.xla import internals
 from jflow.plan.xla.custom_calls import WITHOUT_GUARANTEE
+from jflow.plan.xla.hardware import DeviceOrMesh, first_device, mesh_of_axes
 from jflow.plan.xla.modules import check_module
 
 _CHECKED_HERE = [*map(jax.export.DisabledSafetyCheck.custom_call, WITHOUT_GUARANTEE)]
 """JAX's own check of native calls, for those that `check_module` checks instead."""
+
+_OPEN = PartitionSpec.UNCONSTRAINED
 
 
 def digest_of(artifact: Array) -> str:
@@ -27,20 +33,22 @@ def digest_of(artifact: Array) -> str:
     return digest.hexdigest()
 
 
-def export_platform(device: jax.Device) -> str:
+def export_platform(on: DeviceOrMesh) -> str:
     """Returns the `jax.export` platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
+    device = first_device(on)
     platform: str = device.platform
     if platform != "gpu":
         return platform
     return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
-def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+def serialize(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes = ()) -> Array:
     """Serializes a program for one platform as u8[n]; equal programs give equal bytes.
 
     Args:
       jaxpr: a pure program, whose equations carry no source information.
       platform: from `export_platform`.
+      axes: those of the mesh that it is for; empty for one device.
 
     Raises:
       InvalidArgumentError: if it calls a native function that servers do not allow.
@@ -51,18 +59,39 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
     def segment(*args: Any) -> Any:
         return fun(*args)
 
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
+    shapes = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=_open_sharding(axes, aval))
+        for aval in jaxpr.in_avals
+    ]
+    shardings = _some_sharding(jaxpr, axes) if axes and not shapes else {}
     with internals.no_source_locations():
         exported = jax.export.export(
-            jax.jit(segment, keep_unused=True),
+            jax.jit(segment, keep_unused=True, **shardings),
             platforms=[platform],
             disabled_checks=_CHECKED_HERE,
         )
         program = exported(*shapes)
+        if axes:
+            program = internals.with_open_shardings(program)
         if b"custom_call" in program.mlir_module_serialized:
             with internals.program_context():
                 module = internals.parsed_program(program.mlir_module_serialized)
-                check_module(module, sizes_known=False)
+                check_module(module, sizes_known=False, n_devices=program.nr_devices)
         # Which checks are left out is a note for readers, and the same for all programs.
         unchecked_program = replace(program, disabled_safety_checks=())
         return np.frombuffer(unchecked_program.serialize(), np.uint8)
+
+
+def _open_sharding(axes: Axes, aval: Any) -> NamedSharding | None:
+    """Returns a sharding that says how many devices there are, and nothing else."""
+    if not axes:
+        return None
+    return NamedSharding(mesh_of_axes(axes), PartitionSpec(*[_OPEN] * len(aval.shape)))
+
+
+def _some_sharding(jaxpr: jex.ClosedJaxpr, axes: Axes) -> dict[str, Any]:
+    """Returns a sharding of the smallest result, by which JAX finds the number of devices."""
+    sizes = [math.prod(aval.shape) for aval in jaxpr.out_avals]
+    shardings: list[Any] = [None] * len(sizes)
+    shardings[sizes.index(min(sizes))] = NamedSharding(mesh_of_axes(axes), PartitionSpec())
+    return {"out_shardings": shardings}

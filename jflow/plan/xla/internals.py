@@ -13,10 +13,12 @@ import math
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
@@ -69,10 +71,32 @@ output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
 
 
 def mesh_size(mesh: Any) -> int:
-    """Returns the number of devices of a mesh in a program."""
+    """Returns the number of devices of a mesh in a program; 0 if it lists devices, not axes."""
     mesh_of: Any = dialects.sdy.MeshAttr(mesh)
     sizes: Any = (dialects.sdy.MeshAxisAttr(axis) for axis in mesh_of.axes)
-    return math.prod(axis.size for axis in sizes)
+    return 0 if len(mesh_of.device_ids) else math.prod(axis.size for axis in sizes)
+
+
+def meshes_in(sharding: Any) -> list[Any]:
+    """Returns the meshes that an attribute of a program spells out; most refer to one by name."""
+    sdy: Any = dialects.sdy
+    if sdy.TensorShardingPerValueAttr.isinstance(sharding):
+        shardings = list(sdy.TensorShardingPerValueAttr(sharding).shardings)
+    elif sdy.TensorShardingAttr.isinstance(sharding):
+        shardings = [sharding]
+    else:
+        return []
+    meshes = [sdy.TensorShardingAttr(one).mesh_or_ref for one in shardings]
+    return [mesh for mesh in meshes if sdy.MeshAttr.isinstance(mesh)]
+
+
+def with_open_shardings(exported: jax.export.Exported) -> jax.export.Exported:
+    """Returns an exported program that leaves it to its caller how arguments are sharded.
+
+    Shardings of a mesh without devices are the only way to tell `jax.export` the number of devices.
+    """
+    no_inputs, no_outputs = (None,) * len(exported.in_avals), (None,) * len(exported.out_avals)
+    return replace(exported, _in_named_shardings=no_inputs, _out_named_shardings=no_outputs)
 
 
 def program_context() -> Any:

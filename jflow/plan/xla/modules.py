@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from jflow.errors import InvalidArgumentError
 from jflow.plan.xla.comparators import check_comparator, compare_totally
 from jflow.plan.xla.custom_calls import CustomCall, check_custom_calls, is_native
-from jflow.plan.xla.internals import MLIR, mesh_size
+from jflow.plan.xla.internals import MLIR, mesh_size, meshes_in
 from jflow.plan.xla.native_calls import emit_as_checked, native_call
 from jflow.plan.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, names
 
@@ -52,7 +52,9 @@ class ModuleFacts:
     calls_native: bool
 
 
-def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) -> ModuleFacts:
+def check_module(
+    module: Any, *, sizes_known: bool, is_refined: bool = False, n_devices: int = 1
+) -> ModuleFacts:
     """Rejects a module that could crash or hang a process that compiles and runs it.
 
     Its native calls keep only the attributes that were checked.
@@ -61,11 +63,12 @@ def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) ->
       module: a StableHLO module of MLIR.
       sizes_known: whether it has static sizes only, so that native calls can be checked.
       is_refined: whether it was checked before its sizes were known, and XLA has changed it since.
+      n_devices: the number of devices of its mesh; 1 if it is for a device.
 
     Raises:
       InvalidArgumentError: if it is refused; the message says why.
     """
-    check = _Check(sizes_known, is_refined)
+    check = _Check(sizes_known, is_refined, n_devices)
     check.module(module)
     return ModuleFacts(
         "stablehlo.while" in check.used,
@@ -99,11 +102,12 @@ class _Check:
       native_calls: its native calls.
     """
 
-    def __init__(self, sizes_known: bool, is_refined: bool) -> None:
+    def __init__(self, sizes_known: bool, is_refined: bool, n_devices: int) -> None:
         self.used: set[str] = set()
         self.native_calls: list[CustomCall] = []
         self._sizes_known = sizes_known
         self._is_refined = is_refined
+        self._n_devices = n_devices
         self._functions: dict[str, _Function] = {}
         self._checked: set[Any] = set()
         self._n_constants = 0
@@ -197,6 +201,8 @@ class _Check:
                 f"a program has the attribute {name!r:.80} of {value!s:.80}, which is larger than "
                 f"any tensor (at most {MAX_BYTES} bytes)"
             )
+        for mesh in meshes_in(value):
+            self._check_mesh(mesh)
         self._checked.add(value)
 
     # Single operations ------------------------------------------------------------------------
@@ -221,14 +227,30 @@ class _Check:
         check_window(operation)
 
     def _mesh(self, operation: Any, *_: Any) -> None:
-        if mesh_size(operation.attributes["mesh"]) != 1:
-            raise InvalidArgumentError("a program needs a mesh of several devices")
+        self._check_mesh(operation.attributes["mesh"])
+
+    def _check_mesh(self, mesh: Any) -> None:
+        if (size := mesh_size(mesh)) not in (1, self._n_devices):
+            raise InvalidArgumentError(
+                f"a program has the mesh {mesh!s:.80} of {size} devices, but it is for "
+                f"{self._n_devices}"
+            )
 
     def _collective(self, operation: Any, *_: Any) -> None:
-        for name in ("replica_groups", "source_target_pairs"):
-            if any(_integers(operation.attributes.get(name))):
+        """Checks that all devices of the mesh take part, each once: others would wait for ever."""
+        groups = _integers(operation.attributes.get("replica_groups"))
+        if groups and sorted(groups) != [*range(self._n_devices)]:
+            raise InvalidArgumentError(
+                f"a program communicates by {operation.name!r} among the devices {groups!s:.80}, "
+                f"expected each of the {self._n_devices} of its mesh once"
+            )
+        pairs = _integers(operation.attributes.get("source_target_pairs"))
+        for ends in (pairs[::2], pairs[1::2]):
+            if len({*ends}) < len(ends) or not {*ends} <= {*range(self._n_devices)}:
                 raise InvalidArgumentError(
-                    f"a program communicates with other devices: {operation.name!r}"
+                    f"a program communicates by {operation.name!r} from and to the devices "
+                    f"{pairs!s:.80}, expected each of the {self._n_devices} of its mesh at most "
+                    "once"
                 )
 
     def _call(self, operation: Any, function: _Function, depth: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jflow.base.values import Array, raw_bytes, type_name
 from jflow.plan.xla import internals
@@ -128,6 +129,7 @@ def _itself(value: Any) -> Hashable:
 
 _KEYS: Mapping[type, Callable[[Any], Hashable]] = {
     **dict.fromkeys((type(None), bool, int, str, bytes, jax.core.ShapedArray), _itself),
+    **dict.fromkeys((AbstractMesh, NamedSharding, PartitionSpec), _itself),
     **dict.fromkeys((float, complex), repr),  # 0.0 is equal to -0.0, and NaN to nothing
 }
 """How values of a type are compared."""

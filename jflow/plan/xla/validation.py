@@ -22,6 +22,7 @@ MAX_PROGRAM_BYTES = 256 << 20
 """The largest program that is validated."""
 
 _MAX_DERIVATIVES = 4
+_MAX_DEVICES = 4096
 _MAX_SIZES = 1 << 16
 """The characters of all sizes of arguments and results, which may be expressions."""
 
@@ -75,9 +76,7 @@ def inspected(data: bytes) -> ValidProgram:
     exported = jax.export.deserialize(bytearray(data))
     with internals.program_context():
         module = internals.parsed_program(exported.mlir_module_serialized)
-        return ValidProgram(
-            data, check_module(module, sizes_known=not is_dynamic(exported.in_avals))
-        )
+        return ValidProgram(data, _checked(module, exported))
 
 
 def is_dynamic(avals: Sequence[Any]) -> bool:
@@ -88,15 +87,17 @@ def is_dynamic(avals: Sequence[Any]) -> bool:
 def _validated(
     exported: jax.export.Exported, n_derivatives: int
 ) -> tuple[jax.export.Exported, ModuleFacts]:
-    if exported.nr_devices != 1:
-        raise InvalidArgumentError(f"a program is for {exported.nr_devices} devices, expected 1")
+    if not 1 <= exported.nr_devices <= _MAX_DEVICES:
+        raise InvalidArgumentError(
+            f"a program is for {exported.nr_devices} devices, expected 1 to {_MAX_DEVICES}"
+        )
     check_name(exported.fun_name)
     avals = (*exported.in_avals, *exported.out_avals)
     if sum(len(str(dim)) for aval in avals for dim in aval.shape) > _MAX_SIZES:
         raise InvalidArgumentError("a program has sizes that are very long expressions")
     with internals.program_context():
         module = internals.parsed_program(exported.mlir_module_serialized)
-        facts = check_module(module, sizes_known=not is_dynamic(exported.in_avals))
+        facts = _checked(module, exported)
         module.operation.verify()
         data = internals.serialized_program(module)
     changes: dict[str, Any] = {"mlir_module_serialized": data}
@@ -106,3 +107,11 @@ def _validated(
         derivative, _ = _validated(exported.vjp(), n_derivatives - 1)
         changes["_get_vjp"] = lambda _: derivative
     return dataclasses.replace(exported, **changes), facts
+
+
+def _checked(module: Any, exported: jax.export.Exported) -> ModuleFacts:
+    return check_module(
+        module,
+        sizes_known=not is_dynamic(exported.in_avals),
+        n_devices=exported.nr_devices,
+    )

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-import jax
-
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import CoreDriver, Event
 from jflow.errors import AbortedError, OpError
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.fencing import Fences
 from jflow.state.moves import Gate, StateId
 from jflow.state.resources import Attempt, Containers
@@ -99,7 +98,7 @@ class TaskCore:
     task: Task
     containers: Containers
     driver: CoreDriver
-    devices: Mapping[str, jax.Device]
+    devices: Mapping[str, DeviceOrMesh]
     parked: ParkedSteps
     tasks: TasksOfCluster
 

@@ -11,6 +11,7 @@ import jax
 from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec, owner_of
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.effects import Ledger
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.attempt import Attempt
@@ -219,7 +220,7 @@ class Containers:
     def restoring(
         self,
         snapshots: Mapping[VariableId, VariableSnapshot],
-        device_of: Callable[[VariableId], jax.Device],
+        device_of: Callable[[VariableId], DeviceOrMesh],
         *,
         is_owned: bool = False,
     ) -> RestoreVariables:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar
 
-import jax
-
 from jflow.base.cluster import Device
 from jflow.base.packing import Limits, Record, Size, Word
 from jflow.base.values import Array
 from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from jflow.plan import VariableKey, VariableSpec
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE
 from jflow.state.resources.cell import Cell
@@ -160,7 +159,7 @@ class Arrival:
         target: str,
         record: bytes,
         arrays: Sequence[Array],
-        device: jax.Device,
+        device: DeviceOrMesh,
     ) -> None:
         names = [state.on(target) for state in sorted(states)]
         _check_free(containers, names)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import jax
-
 from jflow.base.cluster import Device
 from jflow.base.values import Array, is_compatible, shape_text
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.checkpoint_files import Checkpoint, SavedTensor
 from jflow.state.effects import NOTHING_APPLIED
 from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
@@ -46,7 +45,7 @@ class RestoreOfTask:
         containers: Containers,
         items: StateItems,
         checkpoint: Checkpoint,
-        device_of: Callable[[str], jax.Device],
+        device_of: Callable[[str], DeviceOrMesh],
     ) -> None:
         self._containers = containers
         infos = [_info(item, checkpoint) for item in items.items]

@@ -13,6 +13,7 @@ import numpy as np
 from jflow.base.cluster import Device, Task
 from jflow.base.values import Array, SaveSliceInfo
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.plan.xla.host_view import host_view
 from jflow.state.checkpoint_files import Item, ShardRecord, locate, write_shard
 from jflow.state.effects import SavedLedger
 from jflow.state.records.allowed_directories import AllowedDirectories
@@ -114,11 +115,7 @@ class SnapshotOfTask:
 
 
 class _LeasedArray:
-    """The value of a leased variable, of which NumPy makes views that JAX does not cache.
-
-    Each view is of another array object than the variable's own: JAX caches a view in the object
-    that it is of, and a cached view of a variable would make every later update copy it.
-    """
+    """The value of a leased variable, of which NumPy makes views that JAX does not cache."""
 
     def __init__(self, lease: Lease) -> None:
         array = lease.buffer.array
@@ -126,7 +123,7 @@ class _LeasedArray:
         self._lease = lease
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        view = self._lease.buffer.array.addressable_data(0)
+        view = host_view(self._lease.buffer.array)
         return np.asarray(view, dtype=dtype, copy=copy)
 
 

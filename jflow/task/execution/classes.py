@@ -11,7 +11,8 @@ are linked, to the executable of a local session and to a worker alike:
   only if its attempt does.
 * `General`: everything else, which the interpreter runs (`jflow.task.execution.interpreter`).
 
-Several plans are always general: they send each other values, or are on several devices.
+Several plans are always general: they send each other values, or are on several devices. So is a
+plan on a mesh, whose programs wait for all devices of the mesh.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from itertools import chain
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.core import WritesOfTask
@@ -105,7 +107,7 @@ PlanClass = SingleProgram | SeveralPrograms | SingleAccess | SingleOperation | G
 
 def classify(plans: Sequence[LinkedPlan]) -> PlanClass:
     """Returns the class of the plans that one process runs together in a step."""
-    if len(plans) != 1:
+    if len(plans) != 1 or isinstance(plans[0].device, Mesh):
         return General()
     (linked,) = plans
     match instructions := [*chain.from_iterable(linked.stages)]:

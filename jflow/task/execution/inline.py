@@ -318,6 +318,8 @@ class LocalExecutable:
         JAX itself moves other values only.
         """
         device = self._plans[number].device
+        if isinstance(device, jax.sharding.Mesh):
+            return value  # its program distributes what it takes
         if isinstance(value, jax.Array) and value.devices() != {device}:
             # With a device only, the type of the array would keep the mesh it was sharded over.
             return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))

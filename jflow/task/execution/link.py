@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jflow.base.packing import Keywords
 from jflow.errors import InvalidArgumentError
@@ -31,8 +32,10 @@ from jflow.plan import (
     slots_read,
 )
 from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.resources import VariableId
 from jflow.task.execution.callback import LinkedCallback, link_callback
+from jflow.task.execution.device_order import DeviceOrder
 from jflow.task.execution.functions import HostFunction, host_function, host_kernel
 from jflow.task.execution.link_loop import carry_slots, link_loop
 from jflow.task.execution.linked import (
@@ -72,24 +75,26 @@ def _last_uses(plan: Plan) -> Mapping[int, tuple[Slot, ...]]:
 
 def link(
     plan: Plan,
-    device: jax.Device,
+    device: DeviceOrMesh,
     executable: Callable[[Program], CompiledProgram],
     constant: Callable[[str], Any],
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS,
+    order: DeviceOrder | None = None,
 ) -> LinkedPlan:
     """Links a plan to a device of this process.
 
     Args:
       plan: the plan.
-      device: the device to run it on.
+      device: the device, or the mesh, to run it on.
       executable: returns the compiled form of a program.
       constant: returns a constant by its digest, on the device unless it is a host tensor.
       functions: host functions by name that this task has in addition to those of every task.
+      order: the order in which threads start programs themselves; None if a driver sees to it.
 
     Raises:
       InvalidArgumentError: if the plan calls an unknown function or passes invalid arguments.
     """
-    return _Linker(plan, device, executable, constant, functions).linked()
+    return _Linker(plan, device, executable, constant, functions, order).linked()
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,11 @@ class _Linker:
     """The arguments of `link`."""
 
     plan: Plan
-    device: jax.Device
+    device: DeviceOrMesh
     executable: Callable[[Program], CompiledProgram]
     constant: Callable[[str], Any]
     functions: Mapping[str, HostFunction]
+    order: DeviceOrder | None
     kept: frozenset[Slot] = frozenset()
 
     def linked(self) -> LinkedPlan:
@@ -151,6 +157,8 @@ class _Linker:
         constants = tuple(self.constant(digest) for digest in program.constants)
         compiled = self.executable(program)
         call = _without_nan_check(compiled) if self._checks_nans else compiled
+        if self.order is not None:
+            call = self.order.ordered(call, self.device)
         return LinkedRun(
             run,
             with_checks(call, run) if run.sizes else call,
@@ -162,15 +170,16 @@ class _Linker:
             is_bounded(compiled),
             dict(zip(run.outputs, result_bytes(compiled)[len(run.writes) :], strict=False)),
             last_uses,
+            self.device if isinstance(self.device, Mesh) else None,
         )
 
 
 def _without_nan_check(executable: CompiledProgram) -> CompiledProgram:
     """Wraps a program without JAX's own NaN check, which would lose the values of variables."""
 
-    def run(*args: Any) -> list[jax.Array]:
+    def run(*args: Any, **options: Any) -> list[jax.Array]:
         with jax.debug_nans(False):
-            return executable(*args)
+            return executable(*args, **options)
 
     return run
 

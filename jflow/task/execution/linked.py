@@ -11,6 +11,7 @@ from itertools import chain, dropwhile, pairwise, takewhile
 from typing import Any, TypeGuard
 
 import jax
+from jax.sharding import Mesh
 
 from jflow.plan import (
     CALLBACK,
@@ -29,6 +30,7 @@ from jflow.plan import (
     slots_read,
 )
 from jflow.plan.xla.compile import CompiledProgram
+from jflow.plan.xla.hardware import DeviceOrMesh, first_device
 from jflow.state.resources import VariableId
 from jflow.state.resources.kernel import Kernel
 from jflow.state.resources.kinds import kind_of
@@ -79,6 +81,7 @@ class LinkedRun:
       may_be_quick: False if the time of a run cannot be predicted from earlier ones.
       result_bytes: the sizes of its outputs by slot, if they are known before a run.
       last_uses: the slots that nothing but sends reads after it.
+      mesh: the mesh that it runs on, if it is more than one device.
     """
 
     instruction: Run
@@ -90,6 +93,7 @@ class LinkedRun:
     may_be_quick: bool = True
     result_bytes: Mapping[Slot, int] = field(default_factory=dict)
     last_uses: tuple[Slot, ...] = ()
+    mesh: Mesh | None = None
 
     # Computed once, so that a step does no more than necessary. Variables are indices into `keys`.
 
@@ -241,7 +245,7 @@ class LinkedPlan:
 
     Attributes:
       plan: the plan.
-      device: the device it runs on.
+      device: the device, or the mesh, it runs on.
       feeds, fetches: the slots to fill before a step and to read after it.
       stages: its other instructions, except those that only copy a constant to a slot.
       slots: the initial contents of the slots, with these constants.
@@ -249,12 +253,18 @@ class LinkedPlan:
     """
 
     plan: Plan
-    device: jax.Device
+    device: DeviceOrMesh
     feeds: tuple[Feed, ...]
     fetches: tuple[Fetch, ...]
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
     kept: frozenset[Slot] = frozenset()
+
+    @cached_property
+    def platform(self) -> str:
+        """The platform of its device, as JAX names it."""
+        platform: str = first_device(self.device).platform
+        return platform
 
     @property
     def fetched_bytes(self) -> int:

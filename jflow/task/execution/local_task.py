@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import jax
-
 from jflow.base.cluster import LOCAL_TASK, Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import ThreadDriver
 from jflow.base.drivers.driver import Mutex
 from jflow.base.values import Array
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.core import (
     ClaimedRuns,
     ClusterState,
@@ -54,7 +53,7 @@ class LocalTask:
     incarnation = 0
     tasks = (LOCAL_TASK,)
 
-    def __init__(self, containers: Containers, devices: Mapping[str, jax.Device]) -> None:
+    def __init__(self, containers: Containers, devices: Mapping[str, DeviceOrMesh]) -> None:
         self.parked = ParkedAttempts()
         self.device_names = devices.keys()
         self._driver = driver = ThreadDriver()

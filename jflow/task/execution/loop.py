@@ -17,6 +17,7 @@ import numpy as np
 
 from jflow.base.values import is_string_tensor, is_switched_off
 from jflow.plan import Recv
+from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.state.resources.variable.state import is_computed
 from jflow.task.execution.devices import put
 from jflow.task.execution.iterations import Instance, Iterations
@@ -176,15 +177,15 @@ class LoopState:
         self.states.clear()
 
 
-def _put(value: Any, device: jax.Device) -> Any:
+def _put(value: Any, device: DeviceOrMesh) -> Any:
     """Returns a value in the memory of the device, so that programs need not move it each time."""
     if isinstance(value, bool | int | float | complex):
-        return jax.device_put(value, device)
+        return jax.device_put(value, whole_on(device))
     moved = put(value, device)
     may_move = isinstance(moved, np.ndarray) and not is_string_tensor(moved)
     if not may_move or is_switched_off(moved.dtype):
         return moved
-    return jax.device_put(moved, device)
+    return jax.device_put(moved, whole_on(device))
 
 
 def _is_pending(value: Any) -> bool:

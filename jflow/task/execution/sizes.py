@@ -16,10 +16,10 @@ def with_checks(executable: CompiledProgram, run: Run) -> CompiledProgram:
     """Wraps a program with the checks of its `Run.sizes`."""
     n_reads = len(run.reads)
 
-    def call(*args: Any) -> list[jax.Array]:
+    def call(*args: Any, **options: Any) -> list[jax.Array]:
         for sizes in run.sizes:
             _check(sizes, args[n_reads:])
-        return executable(*args)
+        return executable(*args, **options)
 
     return call
 

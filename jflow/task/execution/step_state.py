@@ -13,7 +13,9 @@ from jflow.base.cluster import Device
 from jflow.base.values import Array, is_string_tensor
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call, Recv, Slot
+from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.internals import ConcreteArray
+from jflow.plan.xla.mesh_program import Kept
 from jflow.state.core import StepEffect
 from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
@@ -27,7 +29,6 @@ from jflow.task.execution.variables import (
     StagedAccess,
     VariableAccess,
     leased_view,
-    unkept_view,
 )
 
 COPIED_BYTES = 4096
@@ -132,7 +133,7 @@ class StepState:
             return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
             return np.asarray(value)
-        view = unkept_view(value)
+        view = host_view(value)
         return np.array(view) if copy else view
 
     def array(self, slot: Slot) -> jax.Array:
@@ -149,10 +150,11 @@ class StepState:
         lease = self._leases.get(slot)
         if lease is None:
             return self.host_value(slot, copy=True)
-        view = unkept_view(self.slots[slot])
+        view = host_view(self.slots[slot])
         if view.nbytes <= COPIED_BYTES:
             return np.array(view)
-        is_own = self._linked.device.platform != "cpu"  # it was copied from the device
+        # It was copied from a device, or from several.
+        is_own = self._linked.platform != "cpu" or view.flags.owndata
         return view if is_own else leased_view(view, lease.again())
 
     def end_use(self, slot: Slot, result: jax.Array | None = None) -> None:
@@ -396,7 +398,8 @@ class StepState:
     def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
         """Runs a program with the variables that it was granted; see `run_program`."""
         old = () if access is None else access.donated()
-        results = run_program(linked, self.slots, old, self._linked.plan.device)
+        kept = None if linked.mesh is None or access is None else access.shardings()
+        results = run_program(linked, self.slots, old, self._linked.plan.device, kept)
         for slot in linked.last_uses:
             self.end_use(slot, results[-1] if results else None)
         return results
@@ -414,7 +417,11 @@ class StepState:
 
 
 def run_program(
-    linked: LinkedRun, slots: list[Any], old: Sequence[jax.Array], device: Device
+    linked: LinkedRun,
+    slots: list[Any],
+    old: Sequence[jax.Array],
+    device: Device,
+    kept: Kept | None = None,
 ) -> list[jax.Array]:
     """Runs a program and stores its outputs in slots.
 
@@ -423,6 +430,7 @@ def run_program(
       slots: the slots of its plan.
       old: its first arguments, the values of variables.
       device: the device of the plan, for messages.
+      kept: on a mesh, how the variables that it writes are sharded.
 
     Returns:
       All results, those for variables first. The device completes them together, so any of them
@@ -434,8 +442,11 @@ def run_program(
     if linked.executable is None:
         return []
     run = linked.instruction
+    options = {} if kept is None else {"kept": kept}
     try:
-        results = linked.executable(*old, *map(slots.__getitem__, run.inputs), *linked.constants)
+        results = linked.executable(
+            *old, *map(slots.__getitem__, run.inputs), *linked.constants, **options
+        )
     except (TypeError, ValueError) as error:
         # JAX checks sizes that were unknown before only here.
         raise InvalidArgumentError(

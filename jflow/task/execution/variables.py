@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Sharding
 
 from jflow.base.text import seconds_text
 from jflow.base.values import Array
@@ -195,6 +196,11 @@ class VariableAccess(Access):
             old.append(leases[i].buffer.array if i in leases else used[i].donate())
         return old
 
+    def shardings(self) -> list[Sharding | None]:
+        """Returns the shardings of the variables that it writes; None for those without a value."""
+        found = (self.used.get(i) or self.replaced.get(i) for i in self.linked.instruction.writes)
+        return [None if variable is None else variable.buffer.array.sharding for variable in found]
+
     @property
     def copies_much(self) -> bool:
         """Whether the program has to copy a large leased variable to update it."""
@@ -336,18 +342,6 @@ def _watch(buffer: Buffer) -> None:
         buffer.array.block_until_ready()
     for attempt in COMPUTED.query(lambda watcher: watcher.computed(buffer)):
         attempt.then(attempt)
-
-
-def unkept_view(value: jax.Array) -> Array:
-    """Returns a computed value as a NumPy array that its JAX array does not cache.
-
-    `np.asarray` may leave the view in the array object of a variable. Every later update of the
-    variable would make a copy then.
-    """
-    try:
-        return np.asarray(memoryview(value))
-    except BufferError:  # it is not in the memory of the host, or of a dtype such as bfloat16
-        return np.asarray(value.addressable_data(0))
 
 
 class _Memory:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +15,8 @@ from typing import Any
 
 import jax
 
+from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.task.execution.device_order import DEVICE_ORDER, DeviceUse
 from jflow.task.execution.linked import LinkedCall, LinkedRun
 
 QUICK_S = 200e-6
@@ -78,39 +80,51 @@ class DevicePool:
         name: str = "jflow program",
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
-        self._queued: dict[jax.Device, list[int]] = {device: [] for device in devices}
+        self._slots = defaultdict[DeviceOrMesh, asyncio.Semaphore](
+            lambda: asyncio.Semaphore(N_LONG)
+        )
+        self._queued = defaultdict[DeviceOrMesh, list[int]](list)
         self._running: Counter[int] = Counter()
         self._threads = ThreadPoolExecutor(
-            N_LONG * len(self._slots) + _N_WAITING,
+            N_LONG * len(devices) + _N_WAITING,
             thread_name_prefix=name,
             initializer=partial(_begin, initializer),
         )
 
     async def start(
-        self, device: jax.Device, work: Callable[[], Any], step: int = 0
+        self, device: DeviceOrMesh, work: Callable[[], Any], step: int = 0
     ) -> Future[Any]:
-        """Runs the work of a step in a thread, once the device has a free slot."""
-        slots = self._slots[device]
-        if slots.locked():
-            queued = self._queued[device]
-            queued.append(step)
-            try:
-                await slots.acquire()
-            finally:
-                queued.remove(step)
-        else:
+        """Runs the work of a step in a thread, once the device has a free slot.
+
+        On a mesh it begins once all devices of the mesh are free.
+        """
+        slots, queued = self._slots[device], self._queued[device]
+        queued.append(step)
+        try:
             await slots.acquire()
+            try:
+                use = await _begin_use(device)
+            except BaseException:
+                slots.release()
+                raise
+        finally:
+            queued.remove(step)
         loop = asyncio.get_running_loop()
         try:
             job = self._threads.submit(work)
         except BaseException:
+            DEVICE_ORDER.end(use)
             slots.release()
             raise
         self._running[step] += 1
-        # The slot is free when the work ends, not when its caller is cancelled: the device still
-        # runs it then.
-        job.add_done_callback(lambda _: _tell(loop, partial(self._end_job, slots, step)))
+
+        # The devices are free when the work ends, not when its caller is cancelled: they still run
+        # it then.
+        def end(_: Future[Any]) -> None:
+            DEVICE_ORDER.end(use)
+            _tell(loop, partial(self._end_job, slots, step))
+
+        job.add_done_callback(end)
         return job
 
     def runs(self, step: int) -> bool:
@@ -123,7 +137,7 @@ class DevicePool:
         if not self._running[step]:
             del self._running[step]
 
-    def queued(self, device: jax.Device) -> Collection[int]:
+    def queued(self, device: DeviceOrMesh) -> Collection[int]:
         """Returns the steps whose work waits for a free slot of a device."""
         return self._queued[device]
 
@@ -136,6 +150,19 @@ class DevicePool:
     def shutdown(self) -> None:
         """Starts no further work; running programs cannot be stopped and are not awaited."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _begin_use(device: DeviceOrMesh) -> DeviceUse:
+    """Returns the use of a device by a program, once it may start."""
+    use, loop = DeviceUse(device), asyncio.get_running_loop()
+    may_start = asyncio.Event()
+    try:
+        if not DEVICE_ORDER.begin(use, lambda: _tell(loop, may_start.set)):
+            await may_start.wait()
+    except BaseException:
+        DEVICE_ORDER.end(use)
+        raise
+    return use
 
 
 def _begin(initializer: Callable[[], object] | None) -> None:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from jflow.base.cluster import Device, Task
@@ -23,6 +22,7 @@ from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla.cache import ProgramCache
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.export import digest_of
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.validation import ValidProgram
 from jflow.task.execution.devices import put
 from jflow.task.execution.functions import HostFunction
@@ -60,12 +60,12 @@ class ConstantCache:
         self._lock = threading.Lock()
         self._arrays: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
-    def has(self, digest: str, device: jax.Device) -> bool:
+    def has(self, digest: str, device: DeviceOrMesh) -> bool:
         """Whether the constant is on the device."""
         with self._lock:
             return (digest, str(device)) in self._arrays
 
-    def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> Any:
+    def get(self, digest: str, device: DeviceOrMesh, source: Callable[[], Array]) -> Any:
         """Returns a constant on the device; transfers it from `source()` if it is not cached."""
         key = (digest, str(device))
         with self._lock:
@@ -95,7 +95,7 @@ class PlanLinker:
     """
 
     def __init__(
-        self, task: Task, devices: Mapping[Device, jax.Device], threads: ThreadPoolExecutor
+        self, task: Task, devices: Mapping[Device, DeviceOrMesh], threads: ThreadPoolExecutor
     ) -> None:
         self._task = task
         self._devices = devices

@@ -126,7 +126,7 @@ class PlanRun:
                 linked, context.containers, own, watch=watch, writing=writing, effect=effect
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
-        self._may_be_quick = recorder is None or linked.device.platform == "cpu"
+        self._may_be_quick = recorder is None or linked.platform == "cpu"
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
         self._sends = PlanSends(linked, step, self._state, context, self._waiters)

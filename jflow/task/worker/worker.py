@@ -48,6 +48,7 @@ from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirector
 from jflow.state.resources import Containers, Writing
 from jflow.state.watch import StatusRequest, WatchedTask
 from jflow.task.execution.classes import writes_of
+from jflow.task.execution.devices import DevicesByName, DevicesOfTask
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import NO_FUNCTIONS
 from jflow.task.execution.parked import ParkedAttempts
@@ -107,7 +108,7 @@ class Worker:
         thread_started: Callable[[], object] | None = None,
         checkpoint_roots: AllowedDirectories | None = None,
     ) -> None:
-        self._devices = devices
+        self._devices = devices = DevicesOfTask(devices)
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
         self._inline: dict[int, Inline] = {}
@@ -116,7 +117,7 @@ class Worker:
         self._owners: Counter[str] = Counter()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
         containers, parked = Containers(task, roots), ParkedAttempts()
-        names = {str(device): found for device, found in devices.items()}
+        names = DevicesByName(devices)
         state = TaskCore(task, containers, LoopDriver(threads), names, parked, transport)
         self._context = WorkerContext(
             task, containers, Rendezvous(), transport, threads, self.long_programs, parked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
 
@@ -76,7 +77,8 @@ def test_a_cluster_tells_what_its_devices_can_keep(one_kibibyte) -> None:
     with in_process({"worker": 1, "ps": 1}) as backend:
         v, w = variable("v"), variable("w")
         with backend.session(config=config("heft")) as session:
-            assert {each.memory_limit_bytes for each in session.list_devices()} == {1024}
+            limits = {(d.device_type, d.memory_limit_bytes) for d in session.list_devices()}
+            assert limits == {("CPU", 1024), ("MESH", 1024 * jax.local_device_count())}
             for use in (session.run, session.explain):
                 with pytest.raises(errors.ResourceExhaustedError, match=r"job:ps.*576 more"):
                     use(v + w)

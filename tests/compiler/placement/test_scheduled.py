@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement)
     name = placement if isinstance(placement, str) else "everywhere"
     rule = ": the first device of its task" if name == "rules" else ""
     assert by_name["total"].why == f"chosen by {name}{rule}"
-    assert len(by_name["total"].alternatives) == 2
+    assert len(by_name["total"].alternatives) == jax.local_device_count() - 1
     assert explanation.lower_bound <= explanation.predicted_seconds
     assert str(explanation).startswith(f"placed by {name}: predicted step time ")
     record = json.loads(explanation.to_json())
@@ -222,7 +223,7 @@ def test_a_function_of_a_module_is_found_by_name() -> None:
     with tf.Graph().as_default() as graph:
         total = sum(heavy(3, 10))
         with session(graph, "tests.compiler.placement.test_scheduled:everywhere") as sess:
-            assert len(set(sess.placement(total).values())) == 3
+            assert len(set(sess.placement(total).values())) == jax.local_device_count()
             assert np.isfinite(sess.run(total))
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Sharding
 
 from jflow.base.cluster import Device
 from jflow.base.values import (
@@ -29,6 +30,8 @@ from jflow.base.values import (
 )
 from jflow.errors import InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
+from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
+from jflow.plan.xla.host_view import host_view
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState
 
@@ -101,10 +104,8 @@ class LeasedVariable:
         It must be called without `Containers.lock`.
         """
         try:
-            # A new array object, because JAX caches the view of the memory in the one it is made
-            # of, and a cached view of a variable would make every later update copy it.
-            view = self.lease.buffer.array.addressable_data(0)
-            return VariableSnapshot(self.spec, np.array(view))
+            view = host_view(self.lease.buffer.array)
+            return VariableSnapshot(self.spec, view if view.flags.owndata else np.array(view))
         finally:
             self.lease.release()
 
@@ -176,7 +177,7 @@ class RestoreVariables(Access):
         self,
         variables: MutableMapping[VariableId, VariableState],
         snapshots: Mapping[VariableId, VariableSnapshot],
-        device_of: Callable[[VariableId], jax.Device],
+        device_of: Callable[[VariableId], DeviceOrMesh],
         *,
         is_owned: bool = False,
     ) -> None:
@@ -190,10 +191,20 @@ class RestoreVariables(Access):
         # with may_alias=False (JAX 0.10), and programs write to the memory of a variable.
         self._arrays = {
             key: jax.device_put(
-                snapshot.value if is_owned else snapshot.value.copy(), device_of(key)
+                snapshot.value if is_owned else snapshot.value.copy(),
+                self._sharding(key, snapshot, device_of(key)),
             )
             for key, snapshot in snapshots.items()
         }
+
+    def _sharding(
+        self, key: VariableId, snapshot: VariableSnapshot, device: DeviceOrMesh
+    ) -> Sharding:
+        """Returns how the new value is sharded: as the old one, if there is one."""
+        variable = self._variables.get(key)
+        if variable is None or variable.buffer.array.shape != snapshot.value.shape:
+            return whole_on(device)
+        return variable.buffer.array.sharding
 
     def take(self) -> None:
         for key, snapshot in self._snapshots.items():

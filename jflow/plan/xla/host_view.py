@@ -1,0 +1,34 @@
+"""`host_view`: values of devices as NumPy arrays, without effect on the arrays of JAX."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from jflow.base.values import Array
+
+
+def host_view(value: jax.Array) -> Array:
+    """Returns a computed value as a NumPy array that its JAX array does not cache.
+
+    `np.asarray` may leave the view in the array object of a variable. Every later update of the
+    variable would make a copy then.
+
+    Returns:
+      On a CPU a view of the memory of one device, if that has the whole value; else a copy.
+    """
+    if not value.is_fully_replicated:
+        return _gathered(value)
+    try:
+        return np.asarray(memoryview(value))
+    except BufferError:  # it is not in the memory of the host, or of a dtype such as bfloat16
+        return np.asarray(value.addressable_data(0))
+
+
+def _gathered(value: jax.Array) -> Array:
+    """Returns a copy of a value, each part of which comes from one of the devices that have it."""
+    whole = np.empty(value.shape, value.dtype)
+    for shard in value.addressable_shards:
+        if shard.replica_id == 0:
+            whole[shard.index] = shard.data
+    return whole
