@@ -61,14 +61,16 @@ def _losses() -> list[float]:
 
 def test_a_program_is_split_between_cpus_of_a_process() -> None:
     found = _run(os.environ | {"JAX_NUM_CPU_DEVICES": "2"}, "local", "/cpu:0", "/device:CPU:1")
-    assert found["devices"] == [f"{LOCAL}/device:CPU:{i}" for i in (0, 1)]
+    names = ("CPU:0", "CPU:1", "MESH:0[devices=2]")
+    assert found["devices"] == [f"{LOCAL}/device:{name}" for name in names]
     _check(found, f"{LOCAL}/device:CPU:0", f"{LOCAL}/device:CPU:1")
 
 
 def test_a_program_is_split_between_cpus_of_a_cluster() -> None:
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
     found = _run(environment, "cluster", "/job:ps/device:CPU:1", "/job:worker/cpu:1")
-    assert found["devices"] == [f"{task}/device:CPU:{i}" for task in (WORKER, PS) for i in (0, 1)]
+    names = ("CPU:0", "CPU:1", "MESH:0[devices=2]")
+    assert found["devices"] == [f"{task}/device:{name}" for task in (WORKER, PS) for name in names]
     _check(found, f"{PS}/device:CPU:1", f"{WORKER}/device:CPU:1")
 
 

@@ -16,7 +16,7 @@ from jflow.cli.targets import HELP, add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
-    from jflow.state.watch import WaitStatus
+    from jflow.state.watch import VariableStatus, WaitStatus
 
 _Cells = Callable[[Any], Sequence[object]]
 
@@ -42,7 +42,7 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ("CONTAINER", "VARIABLE", "DEVICE", "DTYPE", "SHAPE", "BYTES"),
         lambda v: (
             *(_name(v.container), v.name, v.device, v.dtype),
-            *(f"[{', '.join(map(str, v.shape))}]", bytes_text(v.n_bytes)),
+            *(_shape(v), bytes_text(v.n_bytes)),
         ),
     ),
     "queues": (
@@ -223,3 +223,9 @@ def _stop(options: argparse.Namespace) -> int:
             how = outcomes.get(one.state.value, f"does not stop: {one.reason}")
             print(printable(f"{one.task} {how}", allowed="\n"))
     return 0 if all(one.state.value in outcomes for one in reports) else PARTIAL
+
+
+def _shape(variable: VariableStatus) -> str:
+    """Formats the shape of a variable, and how it is sharded over a mesh."""
+    sharding = f" over [{variable.sharding.replace(',', ', ')}]" if variable.sharding else ""
+    return f"[{', '.join(map(str, variable.shape))}]{sharding}"

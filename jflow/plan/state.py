@@ -30,14 +30,18 @@ class VariableSpec:
       key: its container and name.
       dtype: name of its dtype, such as "float32".
       shape: its sizes, `VARYING` where they may change.
+      sharding: how it is sharded over a mesh, as `jflow.plan.xla.shardings` writes it; "" if its
+        first value decides.
     """
 
     key: VariableKey
     dtype: str
     shape: tuple[int, ...]
+    sharding: str = ""
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}"
+        sharding = f" sharded {self.sharding}" if self.sharding else ""
+        return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}{sharding}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import pytest
 
+from jflow.base.cluster import Axes
 from jflow.client.runtime import local
 from jflow.compiler.lowering import Lowered
 from jflow.compiler.pipeline import pipeline
@@ -47,10 +48,10 @@ class _Once:
         self._lowered: dict[Any, Lowered] = {}
         self._executables: dict[Any, CompiledProgram] = {}
 
-    def lower(self, *parts: Sequence[Any], for_cpu: bool) -> Lowered:
-        key = (*map(tuple, parts), for_cpu)
+    def lower(self, *parts: Sequence[Any], for_cpu: bool, axes: Axes) -> Lowered:
+        key = (*map(tuple, parts), for_cpu, axes)
         if key not in self._lowered:
-            self._lowered[key] = self._lower(*parts, for_cpu=for_cpu)
+            self._lowered[key] = self._lower(*parts, for_cpu=for_cpu, axes=axes)
         return self._lowered[key]
 
     def compile_all(self, programs: Sequence[Any]) -> list[CompiledProgram]:

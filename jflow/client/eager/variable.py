@@ -8,14 +8,16 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jflow.base.values import as_array
-from jflow.client.stateful.initial import check_initial
+from jflow.client.stateful.initial import check_initial, declared_sharding
 from jflow.client.stateful.variable import VariableOperations, add_access, graph_among
 from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.owners import EagerOwner
 from jflow.compiler.graph.primitives import read_p, variable_p
+from jflow.plan.xla.shardings import spec_of_text
 
 MAX_COPIED_BYTES = 1 << 20
 """A larger value on an accelerator is not shown, because that requires a copy."""
@@ -35,15 +37,23 @@ class EagerVariable(VariableOperations):
       initial_value: an array, or a function that computes it on the variable's device.
       name: its name in the container; None for a variable that is not shared.
       dtype: its dtype; None for that of the initial value.
+      sharding: as for `Variable`.
 
     Raises:
-      InvalidArgumentError: if the container has a variable of this name with another shape or
-        dtype.
+      InvalidArgumentError: if the container has a variable of this name with another shape, dtype
+        or sharding.
     """
 
     is_eager = True
 
-    def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
+    def __init__(
+        self,
+        owner: EagerOwner,
+        initial_value: Any,
+        name: str | None,
+        dtype: Any,
+        sharding: PartitionSpec | NamedSharding | None = None,
+    ) -> None:
         scope = _default_graph().scopes.here
         if callable(initial_value):
             aval = jax.eval_shape(initial_value)
@@ -54,17 +64,25 @@ class EagerVariable(VariableOperations):
         # Device functions of the enclosing blocks take an operation, so it needs a graph.
         declared = jax.core.ShapedArray(aval.shape, aval.dtype)
         spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
-        ref = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
+        text = declared_sharding(sharding, aval.shape, spec, name)
+        ref = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner, text)
         super().__init__(owner.create(ref, initial_value))
         self._owner = owner
+        # Its first value, or another program, may have decided it.
+        is_open = self.ref.spec.axes and not self.ref.sharding
+        self._sharding = owner.sharding_of(self.ref) if is_open else self.ref.sharding
 
     @classmethod
     def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
         """Returns the operations on a referenced variable, which may be uninitialized."""
         operations = cls.__new__(cls)
         VariableOperations.__init__(operations, ref)
-        operations._owner = owner
+        operations._owner, operations._sharding = owner, ref.sharding
         return operations
+
+    @property
+    def sharding(self) -> PartitionSpec | None:
+        return spec_of_text(self._sharding)
 
     @property
     def op(self) -> Operation:

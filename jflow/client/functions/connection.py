@@ -37,7 +37,8 @@ from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, 
 from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import EFFECTS, initialize_p
-from jflow.compiler.graph.request import device_request_scope, empty_request_scope
+from jflow.compiler.graph.request import empty_request_scope
+from jflow.compiler.graph.scope import device_scope
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.plan.xla import internals
@@ -300,31 +301,11 @@ class Connection(Carded, Closing):
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(),
-            *(
-                "access",
-                "calls_of",
-                "check",
-                "create",
-                "default_device",
-                "explain",
-                "has_one_device",
-                "incarnation",
-                "is_lost",
-                "keeps_weak_types",
-                "peek",
-                "place",
-                "register",
-                "reopen",
-                "session",
-                "disable_reconnect",
-                "publish_coordinator",
-                "restore_state",
-                "save_state",
-                "step",
-                "timeout",
-                "unnamed",
-                "variables",
-            ),
+            *("access", "calls_of", "check", "create", "default_device", "explain"),
+            *("has_one_device", "incarnation", "is_lost", "keeps_weak_types", "peek", "place"),
+            *("register", "reopen", "session", "disable_reconnect", "publish_coordinator"),
+            *("restore_state", "save_state", "sharding_of", "step", "timeout", "unnamed"),
+            "variables",
         )
 
     def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
@@ -452,7 +433,7 @@ class Connection(Carded, Closing):
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
-            with empty_request_scope(), device_request_scope(ref.spec):
+            with empty_request_scope(), device_scope(ref.spec):
                 value = values[0] if made_here else initial()
                 initialize_p.bind(jax.numpy.asarray(value), variable=ref)
             return ()
@@ -473,6 +454,10 @@ class Connection(Carded, Closing):
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """Returns the value of a variable in this process, None if it has none; never blocks."""
         return self._backend.peek(ref)
+
+    def sharding_of(self, ref: VariableRef) -> str:
+        """Returns how a variable is sharded over its mesh, as text; "" if it has no value."""
+        return self._backend.sharding_of(ref, Deadline(self.timeout))
 
     def unnamed(self, title: str = "unnamed") -> str:
         """Returns a unique name that begins with `title`."""

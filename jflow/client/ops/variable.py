@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
 from jflow.base.handles import Uncopyable
@@ -87,6 +88,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         where the variable lives. In graph code only.
       constraint: a function from a tensor to one of the same shape and dtype, which optimizers
         apply to each new value.
+      sharding: how it is divided over the mesh that it is on: for each dimension the axis, or a
+        tuple of axes, or None. It stays so between steps, and updates are in place. None for what
+        its first value has, which is whole on each device unless its program says otherwise.
 
     Attributes:
       trainable: whether optimizers train it.
@@ -98,10 +102,11 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     Raises:
       TypeError, ValueError: if the initial value is missing or invalid, or its shape is unknown.
       ValueError: inside a function that JAX traces, such as a branch or the body of a loop.
-      InvalidArgumentError: if it is eager and exists with another shape or dtype.
+      ValueError: if it is not on a mesh, or an axis of it does not exist or divide a size.
+      InvalidArgumentError: if it is eager and exists with another shape, dtype or sharding.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but one are TensorFlow's
         self,
         initial_value: Any,
         trainable: bool = True,
@@ -111,6 +116,8 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         validate_shape: bool = True,
         caching_device: Any = None,
         constraint: Callable[[Any], Any] | None = None,
+        *,
+        sharding: PartitionSpec | NamedSharding | None = None,
     ) -> None:
         _refuse_tracing(name)
         if initial_value is None:
@@ -126,14 +133,20 @@ class Variable(VariableLike, metaclass=CreatedByScope):
             graph = _default_graph()
             name = name or "Variable"
             operations = GraphVariable(
-                graph, initial_value, name, dtype, validate_shape, caching_device
+                graph,
+                initial_value,
+                name,
+                dtype,
+                validate_shape,
+                caching_device,
+                sharding=sharding,
             )
             self._operations = operations
             self.initial_value, self.initializer = operations.initial_value, operations.initializer
             graph.add_to_collections(_listing(collections, trainable), self)
         else:
             _check_eager(name or "", validate_shape, caching_device)
-            self._operations = EagerVariable(owner, initial_value, name, dtype)
+            self._operations = EagerVariable(owner, initial_value, name, dtype, sharding)
         self._ref = self._operations.ref
 
     @classmethod
@@ -205,6 +218,11 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     def device(self) -> str:
         """The requested device, "" if there is none; for an eager variable, its actual device."""
         return str(self._ref.spec)
+
+    @property
+    def sharding(self) -> PartitionSpec | None:
+        """How it is divided over its mesh; None if it is on one device, or is not declared so."""
+        return self._operations.sharding
 
     # Reading ----------------------------------------------------------------------------------
 
@@ -364,6 +382,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
             ("value", self._operations.preview()),
             ("container", self._ref.container or "the default one"),
             ("device", self._ref.spec),
+            ("sharding", self.sharding),
             ("trained by optimizers", "" if self.trainable else "no"),
         )
         note = "" if self.is_eager else "In graph code: its value is that of a session."

@@ -282,6 +282,9 @@ class Backend(Protocol):
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         """Returns the containers of all tasks that are up, with their memory."""
 
+    def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
+        """Returns how a variable is sharded over its mesh, as text; "" if it has no value."""
+
     def page(self) -> str:
         """Returns the URL of the cluster's live page, if this user serves one here; "" for none."""
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 from jflow.base import forks
-from jflow.base.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
+from jflow.base.cluster import LOCAL_TASK, SAME_PROCESS, Device, DeviceSpec, Task, Wiring
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.values import Array
@@ -24,6 +24,7 @@ from jflow.compiler.pipeline import CompiledStep
 from jflow.compiler.placement import Inventory
 from jflow.plan import Plan, VariableKey, verify, verify_step
 from jflow.plan.xla import internals
+from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.core import ClusterState
 from jflow.state.moves import StateId
 from jflow.state.records.allowed_directories import AllowedDirectories
@@ -204,9 +205,11 @@ class LocalBackend:
         return SaveReport.from_bytes(record)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
-        key = VariableKey(ref.container, ref.name)
-        return None if device is None else self._containers.peek(device, key)
+        try:
+            device = Device.parse(str(ref.spec))
+        except ValueError:
+            return None  # it is not known where it is
+        return self._containers.peek(device, VariableKey(ref.container, ref.name))
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
         if self.has_one_device:
@@ -235,6 +238,10 @@ class LocalBackend:
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         request = StatusRequest(("containers",))
         return {LOCAL_TASK: list_containers(self._containers, request)[1]}
+
+    def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
+        array = self.peek(ref)
+        return "" if array is None else text_of_sharding(array.sharding, array.ndim)
 
     def page(self) -> str:
         return ""

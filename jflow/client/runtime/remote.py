@@ -40,7 +40,13 @@ from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
-from jflow.state.watch import ContainerStatus, CoordinatorStatus, SessionWait, StatusRequest
+from jflow.state.watch import (
+    MAX_ITEMS,
+    ContainerStatus,
+    CoordinatorStatus,
+    SessionWait,
+    StatusRequest,
+)
 
 
 class Isolation:
@@ -276,6 +282,24 @@ class RemoteBackend:
         return {
             report.task: report.status.containers for report in reports if report.status is not None
         }
+
+    def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
+        device, client = Device.parse(str(ref.spec)), self.connection(deadline)
+        wanted = ref.container, ref.name, str(device)
+        first, n_variables = 0, 1
+        while first < n_variables:
+            request = StatusRequest(("variables",), first)
+            (report,) = client.call(
+                WatchedCluster.inspect, request, [device.task], _LIST_TIMEOUT_S, deadline
+            )
+            if report.status is None:
+                return ""
+            for one in report.status.variables:
+                if (one.container, one.name, one.device) == wanted:
+                    return one.sharding
+            n_variables = report.status.totals.get("variables", 0)
+            first += MAX_ITEMS
+        return ""
 
     def page(self) -> str:
         return page_of([f"grpc://{self._meant.address}"])

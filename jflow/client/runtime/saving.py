@@ -129,6 +129,7 @@ def _items(
                 definition=b"" if isinstance(state.ref, VariableRef) else state.ref.definition,
                 part=_part(state),
                 reshapes=state.reshapes and is_variable,
+                sharding=state.ref.sharding if isinstance(state.ref, VariableRef) else "",
             )
         )
     return StateItems(tuple(items))

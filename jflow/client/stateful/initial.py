@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.values import as_dtype, is_static, is_string_tensor, string
 from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef, colocate_with
 from jflow.compiler.graph.primitives import (
@@ -16,6 +20,7 @@ from jflow.compiler.graph.primitives import (
     value_or_p,
 )
 from jflow.plan.xla import jaxprs
+from jflow.plan.xla.shardings import text_of_spec
 
 INITIALIZER = "Assign"
 """The name, after that of the variable, of the operation that initializes it."""
@@ -67,6 +72,50 @@ def check_initial(value: Any, dtype: Any, name: str) -> None:
             f"variable {name!r} is requested with dtype {as_dtype(dtype)}, but its initial value "
             f"has dtype {value.dtype}"
         )
+
+
+def declared_sharding(
+    sharding: PartitionSpec | NamedSharding | None,
+    shape: Sequence[int],
+    device: DeviceSpec,
+    name: str,
+) -> str:
+    """Returns the sharding of a new variable as text; "" for None.
+
+    Args:
+      sharding: as for `Variable`.
+      shape: the sizes of the variable.
+      device: its device.
+      name: its name, for errors.
+
+    Raises:
+      TypeError: if the sharding is of another type.
+      ValueError: if the device is not a mesh, or the sharding does not fit the mesh or the shape.
+    """
+    if sharding is None:
+        return ""
+    if not isinstance(sharding, PartitionSpec | NamedSharding):
+        raise TypeError(
+            f"variable {name!r}: expected a jax.sharding.PartitionSpec as its sharding, got "
+            f"{type(sharding).__name__}"
+        )
+    if device.type != MESH:
+        raise ValueError(
+            f"variable {name!r} has the sharding {sharding}, but is not on a mesh; make it in a "
+            'block such as jflow.device("/job:worker/task:0", mesh={"model": 2})'
+        )
+    if isinstance(sharding, NamedSharding):
+        axes = tuple(sharding.mesh.shape.items())
+        if axes != device.axes:
+            raise ValueError(
+                f"variable {name!r} has a sharding on a mesh with the axes {dict(axes)}, but is on "
+                f"{device}"
+            )
+        sharding = sharding.spec
+    try:
+        return text_of_spec(sharding, shape, device.axes)
+    except ValueError as error:
+        raise ValueError(f"variable {name!r}: {error}") from None
 
 
 def initialized_value(ref: VariableRef, initial: Tensor, name: str) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jflow.base.values import (
     abstract,
@@ -20,7 +21,13 @@ from jflow.base.values import (
     plain_shape,
     unknown_sizes,
 )
-from jflow.client.stateful.initial import INITIALIZER, guarded, initial_tensor, initialized_value
+from jflow.client.stateful.initial import (
+    INITIALIZER,
+    declared_sharding,
+    guarded,
+    initial_tensor,
+    initialized_value,
+)
 from jflow.client.stateful.operands import body_of, checked
 from jflow.compiler.graph import (
     Graph,
@@ -33,6 +40,7 @@ from jflow.compiler.graph import (
 )
 from jflow.compiler.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.plan.xla import internals
+from jflow.plan.xla.shardings import spec_of_text
 
 
 class VariableOperations(ABC):
@@ -74,6 +82,11 @@ class VariableOperations(ABC):
     @abstractmethod
     def to_tensor(self) -> Tensor:
         """Returns the value as a tensor."""
+
+    @property
+    def sharding(self) -> PartitionSpec | None:
+        """How it is divided over its mesh, if that is declared."""
+        return spec_of_text(self.ref.sharding)
 
     def graph_element(self) -> Tensor:
         """Returns the tensor that represents the variable in fetches, feeds and files."""
@@ -242,7 +255,7 @@ class GraphVariable(VariableOperations):
       initial_value: as for `Variable`.
       name: made unique in the graph.
       dtype: as for `Variable`.
-      validate_shape, caching_device: as for `Variable`.
+      validate_shape, caching_device, sharding: as for `Variable`.
 
     Attributes:
       initial_value: the tensor that `initializer` assigns.
@@ -257,6 +270,8 @@ class GraphVariable(VariableOperations):
         dtype: Any,
         validate_shape: bool,
         caching_device: Any = None,
+        *,
+        sharding: PartitionSpec | NamedSharding | None = None,
     ) -> None:
         # Later reads and initializations must not depend on the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
@@ -276,6 +291,7 @@ class GraphVariable(VariableOperations):
                 dtype,
                 self._op.spec,
                 graph,
+                declared_sharding(sharding, shape, self._op.spec, name),
             )
             super().__init__(ref)
             self.is_varying = not is_static(ref.shape)

@@ -21,6 +21,7 @@ from jflow.compiler.graph.primitives import VariableRef, is_source, read_p, reco
 from jflow.compiler.graph.recorded import RecordedCall
 from jflow.compiler.graph.rules import with_free_rules
 from jflow.compiler.graph.symbolic import Symbolic
+from jflow.compiler.graph.tracing import meshes_of_one_size
 from jflow.plan.xla import jaxprs
 
 
@@ -340,7 +341,8 @@ def _pull_back(
     inputs = [*reached, *captured, *(seeds or [])]
     shapes = [jaxprs.shape_of(t.aval) for t in inputs]
     # A derivative rule may contain callbacks.
-    jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
+    with meshes_of_one_size():
+        jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 

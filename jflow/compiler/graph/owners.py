@@ -75,6 +75,9 @@ class EagerOwner(Owner, Protocol):
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """Returns the variable's value if this process has it, else None; never blocks."""
 
+    def sharding_of(self, ref: VariableRef) -> str:
+        """Returns how the variable is sharded over its mesh, as text; "" if it has no value."""
+
     def unnamed(self, title: str = "unnamed") -> str:
         """Returns a unique name for a variable or resource that is not shared."""
 

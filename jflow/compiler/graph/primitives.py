@@ -57,6 +57,7 @@ class VariableRef:
       shape, dtype: shape and dtype of its value.
       spec: the requested device.
       owner: the graph or connection that it belongs to.
+      sharding: see `VariableSpec`. References with and without it are to the same variable.
     """
 
     name: str
@@ -65,6 +66,7 @@ class VariableRef:
     dtype: Dtype
     spec: DeviceSpec = field(default_factory=DeviceSpec)
     owner: Owner | None = field(default=None, repr=False)
+    sharding: str = field(default="", compare=False)
 
     @property
     def aval(self) -> jax.core.ShapedArray:

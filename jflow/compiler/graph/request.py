@@ -19,6 +19,7 @@ import jax.extend.core as jex
 from jax.sharding import AbstractMesh
 
 from jflow.base.cluster import DeviceSpec
+from jflow.plan.xla.hardware import in_mesh
 
 _KEY = "jflow"
 
@@ -216,7 +217,7 @@ def context_with(context: Any, request: Request | None, mesh: AbstractMesh | Non
         **(context.xla_metadata or {}),
         _KEY: None if request == _NOTHING else request,
     }
-    scope = nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
+    scope = nullcontext() if mesh is None else in_mesh(mesh)
     with context.manager, _metadata_scope(metadata), scope:
         return present_context()
 

@@ -19,7 +19,7 @@ from jflow.compiler.graph import request, stack
 from jflow.compiler.graph.graph import Graph, Operation, graphs
 from jflow.errors import UnimplementedError
 from jflow.plan import MAX_WINDOW
-from jflow.plan.xla.hardware import NO_MESH, mesh_of_axes
+from jflow.plan.xla.hardware import NO_MESH, in_mesh, mesh_of_axes
 
 _AXIS_OF_PMAP = "_internal_pmap_axis_name"
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
@@ -75,7 +75,8 @@ def device(
       name: a name such as "/job:ps/task:0/device:CPU:0", any part of it, or "/gpu:0"; a function
         from an operation to such a name or None; or None.
       mesh: the names of the axes of a mesh, with their sizes, or a mesh of JAX, whose shape and
-        names count; None for one device.
+        names count; None for one device. Code that names a mesh of JAX itself needs the same one
+        here.
 
     Raises:
       ValueError: if it is not a device name, or a mesh has no axes.
@@ -94,7 +95,7 @@ def device(
             f"expected a device name, a function that returns one, or None, "
             f"got {type(name).__name__}"
         )
-    return _device_scope(block)
+    return device_scope(block)
 
 
 def _mesh_scope(
@@ -105,7 +106,8 @@ def _mesh_scope(
     if not isinstance(spec, DeviceSpec):
         raise TypeError(f"expected a device name with a mesh, got {type(name).__name__}")
     if isinstance(mesh, Mesh | AbstractMesh):
-        abstract = AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
+        # JAX compares it with the meshes that code in the block names.
+        abstract: AbstractMesh | None = mesh.abstract_mesh
         axes: Any = tuple(mesh.shape.items())
     elif isinstance(mesh, Mapping):
         axes, abstract = tuple(mesh.items()), None
@@ -114,11 +116,11 @@ def _mesh_scope(
             f"expected a mesh as the sizes of its axes by their names, or as a mesh of JAX, got "
             f"{type(mesh).__name__}"
         )
-    return _device_scope(replace(spec, type=spec.type or MESH, axes=axes), abstract)
+    return device_scope(replace(spec, type=spec.type or MESH, axes=axes), abstract)
 
 
 @contextmanager
-def _device_scope(block: request.Block, mesh: AbstractMesh | None = None) -> Iterator[None]:
+def device_scope(block: request.Block, mesh: AbstractMesh | None = None) -> Iterator[None]:
     """Context manager of a device block: a request, and the mesh of JAX that it means.
 
     Another device inside of the block of a mesh means that there is no mesh any more.
@@ -130,7 +132,7 @@ def _device_scope(block: request.Block, mesh: AbstractMesh | None = None) -> Ite
     with ExitStack() as scopes:
         scopes.enter_context(request.request_scope(request.Request((block,))))
         if is_other and not (mesh.empty and jax.sharding.get_abstract_mesh().empty):
-            scopes.enter_context(jax.sharding.use_abstract_mesh(mesh))
+            scopes.enter_context(in_mesh(mesh))
         try:
             yield
         except ValueError as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,6 +19,7 @@ from jflow.base.values import Sizes
 from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.hoisting import WRITE_REFUSED, hoist_state
 from jflow.compiler.graph.primitives import ensure_sizes
+from jflow.errors import UnimplementedError
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits, shape_of
 
@@ -153,12 +154,10 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
 
     Errors about code that needs concrete values get a note with the user's line.
     """
+    _refuse_mesh_of_this_process()
     try:
-        if not have_64_bits(shapes):
-            return jax.make_jaxpr(fun)(*shapes)
-        # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
-        with allow_64_bits(True):
-            return jax.make_jaxpr(_without_64_bits(fun))(*shapes)
+        with meshes_of_one_size():
+            return _make_jaxpr(fun, shapes)
     except _NEEDS_A_VALUE as error:
         location = origin.location_in(error.__traceback__)
         if location is not None:
@@ -168,6 +167,44 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
         if "Effects not supported" in str(error) and "a write to" in str(error):
             raise NotImplementedError(f"{error}: {WRITE_REFUSED}") from None
         raise
+
+
+def _make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
+    if not have_64_bits(shapes):
+        return jax.make_jaxpr(fun)(*shapes)
+    # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
+    with allow_64_bits(True):
+        return jax.make_jaxpr(_without_64_bits(fun))(*shapes)
+
+
+@contextmanager
+def meshes_of_one_size() -> Iterator[None]:
+    """Context manager that explains why JAX differentiates no code on meshes of several sizes.
+
+    Raises:
+      UnimplementedError: in place of JAX's error.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "use_abstract_mesh cannot change the size" not in str(error):
+            raise
+        raise UnimplementedError(
+            "JAX differentiates code on several meshes only if these have the same number of "
+            f"devices ({error}); use meshes of one size in what is differentiated together"
+        ) from error
+
+
+def _refuse_mesh_of_this_process() -> None:
+    """Raises UnimplementedError within `jax.set_mesh` of several devices."""
+    if internals.is_tracing():
+        return
+    mesh = jax.sharding.get_mesh()
+    if mesh.size > 1:
+        raise UnimplementedError(
+            f"jax.set_mesh of {mesh.size} devices around code of jflow names devices of this "
+            "process; request a mesh of a task where it is used: with jflow.device(name, mesh=mesh)"
+        )
 
 
 def _without_64_bits(fun: Callable[..., Any]) -> Callable[..., Any]:

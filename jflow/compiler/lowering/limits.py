@@ -109,16 +109,17 @@ class _Abstract:
         shardings mean, and is not used any more.
         """
         mesh = internals.mesh_around(eqn)
-        if mesh.empty or mesh == self.mesh:
+        if mesh.empty:
             return eqn
-        if _is_automatic(mesh):
-            return request.on_mesh(eqn, self.mesh)
-        self.check(mesh)
-        return eqn
+        is_movable = mesh.size > 1 and _is_automatic(mesh)
+        if not is_movable:
+            self.check(mesh)
+        here = self.mesh if is_movable else _without_kind(mesh)
+        return eqn if mesh == here else request.on_mesh(eqn, here)
 
     def param(self, key: str, value: Any) -> Any:
         """Returns a parameter of an equation with the mesh of the device."""
-        is_around = key in _MESHES_AROUND and not value.empty and _is_automatic(value)
+        is_around = key in _MESHES_AROUND and value.size > 1 and _is_automatic(value)
         return self.mesh if is_around else self.of(value)
 
     def of(self, value: Any) -> Any:

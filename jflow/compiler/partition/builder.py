@@ -371,7 +371,9 @@ class PlanBuilder:
             self.device,
             self._n_slots,
             tuple(
-                VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref))
+                VariableSpec(
+                    VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref), ref.sharding
+                )
                 for ref in self._variables
             ),
             tuple(tuple(self._stages.get(stage, ())) for stage in range(self.n_stages)),

@@ -38,7 +38,11 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for variable in plan.variables:
         key = variable.key
         message.variables.add(
-            container=key.container, name=key.name, dtype=variable.dtype, shape=variable.shape
+            container=key.container,
+            name=key.name,
+            dtype=variable.dtype,
+            shape=variable.shape,
+            sharding=variable.sharding,
         )
     for spec in plan.resources:
         message.resources.add(**vars(spec))
@@ -125,7 +129,7 @@ def plan_from_proto(message: pb_plan.Plan) -> Plan:
 
 def _plan(message: pb_plan.Plan) -> Plan:
     variables = tuple(
-        VariableSpec(VariableKey(v.container, v.name), v.dtype, tuple(v.shape))
+        VariableSpec(VariableKey(v.container, v.name), v.dtype, tuple(v.shape), v.sharding)
         for v in message.variables
     )
     stages = tuple(

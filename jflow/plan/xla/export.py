@@ -23,6 +23,7 @@ from jflow.plan.xla.modules import check_module
 _CHECKED_HERE = [*map(jax.export.DisabledSafetyCheck.custom_call, WITHOUT_GUARANTEE)]
 """JAX's own check of native calls, for those that `check_module` checks instead."""
 
+
 _OPEN = PartitionSpec.UNCONSTRAINED
 
 
@@ -63,16 +64,15 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes = ()) -> Array:
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=_open_sharding(axes, aval))
         for aval in jaxpr.in_avals
     ]
-    shardings = _some_sharding(jaxpr, axes) if axes and not shapes else {}
     with internals.no_source_locations():
         exported = jax.export.export(
-            jax.jit(segment, keep_unused=True, **shardings),
+            jax.jit(segment, keep_unused=True),
             platforms=[platform],
             disabled_checks=_CHECKED_HERE,
         )
         program = exported(*shapes)
         if axes:
-            program = internals.with_open_shardings(program)
+            program = internals.on_devices(program, math.prod(size for _, size in axes))
         if b"custom_call" in program.mlir_module_serialized:
             with internals.program_context():
                 module = internals.parsed_program(program.mlir_module_serialized)
@@ -83,15 +83,7 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes = ()) -> Array:
 
 
 def _open_sharding(axes: Axes, aval: Any) -> NamedSharding | None:
-    """Returns a sharding that says how many devices there are, and nothing else."""
+    """Returns a sharding that tells JAX how many devices there are, and nothing else."""
     if not axes:
         return None
     return NamedSharding(mesh_of_axes(axes), PartitionSpec(*[_OPEN] * len(aval.shape)))
-
-
-def _some_sharding(jaxpr: jex.ClosedJaxpr, axes: Axes) -> dict[str, Any]:
-    """Returns a sharding of the smallest result, by which JAX finds the number of devices."""
-    sizes = [math.prod(aval.shape) for aval in jaxpr.out_avals]
-    shardings: list[Any] = [None] * len(sizes)
-    shardings[sizes.index(min(sizes))] = NamedSharding(mesh_of_axes(axes), PartitionSpec())
-    return {"out_shardings": shardings}

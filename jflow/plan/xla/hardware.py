@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import jax
@@ -47,6 +48,16 @@ def mesh_of_axes(axes: Axes) -> AbstractMesh:
     """Returns the mesh of JAX with these axes, without devices."""
     names, sizes = zip(*axes, strict=True)
     return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+@contextmanager
+def in_mesh(mesh: AbstractMesh) -> Iterator[None]:
+    """Context manager in which a mesh is JAX's current one; `NO_MESH` means none.
+
+    JAX lets no mesh of another size follow directly.
+    """
+    with jax.sharding.use_abstract_mesh(NO_MESH), jax.sharding.use_abstract_mesh(mesh):
+        yield
 
 
 def mesh_on(axes: Axes, devices: Sequence[jax.Device]) -> Mesh:

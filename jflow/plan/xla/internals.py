@@ -90,13 +90,19 @@ def meshes_in(sharding: Any) -> list[Any]:
     return [mesh for mesh in meshes if sdy.MeshAttr.isinstance(mesh)]
 
 
-def with_open_shardings(exported: jax.export.Exported) -> jax.export.Exported:
-    """Returns an exported program that leaves it to its caller how arguments are sharded.
+def on_devices(exported: jax.export.Exported, n_devices: int) -> jax.export.Exported:
+    """Returns an exported program that is for so many devices, however its arguments are sharded.
 
-    Shardings of a mesh without devices are the only way to tell `jax.export` the number of devices.
+    JAX finds the number in shardings of arguments and results only. A program without arguments is
+    lowered for one device, which makes no other difference.
     """
     no_inputs, no_outputs = (None,) * len(exported.in_avals), (None,) * len(exported.out_avals)
-    return replace(exported, _in_named_shardings=no_inputs, _out_named_shardings=no_outputs)
+    return replace(
+        exported,
+        nr_devices=n_devices,
+        _in_named_shardings=no_inputs,
+        _out_named_shardings=no_outputs,
+    )
 
 
 def program_context() -> Any:

@@ -217,7 +217,7 @@ class TaskEffects:
         try:
             # A write that is being applied cannot be taken back, and a repeat needs the results.
             return await self._state.driver.shield(
-                running.rest(), lambda: isinstance(writer, SingleWrite) and writer.is_applied
+                running.rest(), lambda: isinstance(writer, SingleWrite) and writer.must_complete
             )
         finally:
             # What waits for this goes on once the ledger knows of the end.

@@ -12,6 +12,7 @@ from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec, owner_of
 from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.effects import Ledger
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.attempt import Attempt
@@ -296,7 +297,7 @@ class Containers:
         _notify(completed)
 
     def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
-        """Raises InvalidArgumentError if a variable has a different dtype or shape."""
+        """Raises InvalidArgumentError if a variable has a different dtype, shape or sharding."""
         existing = variable.spec
         if existing is spec:
             return
@@ -310,6 +311,16 @@ class Containers:
                 f"and shape {declared_shape(existing)}, but this graph expects dtype {spec.dtype} "
                 f"and shape {declared_shape(spec)}; use another name or container, or reset "
                 "the container",
+                op=spec.key.name,
+                task=str(self.task),
+            )
+        array = variable.buffer.array
+        sharding = text_of_sharding(array.sharding, array.ndim)
+        if spec.sharding not in ("", sharding):
+            raise InvalidArgumentError(
+                f"{spec.key} on {variable_id.device} already exists and is sharded "
+                f"{sharding!r}, but this graph expects {spec.sharding!r}; leave the sharding out, "
+                "or use another name or container",
                 op=spec.key.name,
                 task=str(self.task),
             )

@@ -40,6 +40,7 @@ class SavedVariable(Record, frozen=True):
     Attributes:
       number: its position among the names of the state that moves, in their order.
       dtype, shape: as in `VariableSpec`.
+      sharding: how it is sharded over a mesh; "" if it is on one device.
     """
 
     what = "variable that moves"
@@ -47,6 +48,7 @@ class SavedVariable(Record, frozen=True):
     number: int
     dtype: str
     shape: tuple[Word, ...]
+    sharding: str = ""
 
 
 class SavedQueue(Record, frozen=True):
@@ -108,7 +110,8 @@ class Departure:
         leased = {key: found.snapshot() for key, found in sorted(self._cut.leased.items())}
         for number, state in enumerate(self._states):
             if state.kind == VARIABLE and (value := leased.get(_variable_id(state))) is not None:
-                variables.append(SavedVariable(number, value.spec.dtype, value.spec.shape))
+                spec = value.spec
+                variables.append(SavedVariable(number, spec.dtype, spec.shape, spec.sharding))
                 arrays.append(value.value)
         for number, state in enumerate(self._states):
             cell = None if state.kind == VARIABLE else self._cell(state)
@@ -169,7 +172,7 @@ class Arrival:
         for one in saved.variables:
             state = _state_at(names, one.number, VARIABLE)
             key = VariableKey(state.container, state.name)
-            spec = VariableSpec(key, one.dtype, one.shape)
+            spec = VariableSpec(key, one.dtype, one.shape, one.sharding)
             values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
         self._variables = containers.restoring(values, lambda _: device)
         self._queues: list[tuple[ResourceId, Cell]] = []

@@ -49,6 +49,7 @@ class SingleWrite:
     Attributes:
       writing: the step in the order between snapshots and writes; None if no snapshot has it.
       is_applied: whether it is applied, or is being applied.
+      is_waiting: whether its program still waits for its devices, so that it can be reverted.
     """
 
     def __init__(self, containers: Containers, effect: Effect) -> None:
@@ -56,6 +57,12 @@ class SingleWrite:
         self._effect = effect
         self.writing = Writing() if effect.is_saved else None
         self.is_applied = False
+        self.is_waiting = False
+
+    @property
+    def must_complete(self) -> bool:
+        """Whether the program that writes cannot be stopped any more."""
+        return self.is_applied and not self.is_waiting
 
     def apply(self) -> None:
         """Records that the program that writes is about to run. Raises as `Ledger.apply`."""

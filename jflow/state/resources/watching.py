@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jflow.base.values import memory_bytes
+from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.manager import ResourceId
@@ -81,6 +82,7 @@ def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
         variable.spec.dtype,
         tuple(array.shape),
         memory_bytes(array),
+        text_of_sharding(array.sharding, array.ndim),
     )
 
 

@@ -35,7 +35,7 @@ class StateItem(Record, frozen=True):
       key: its key in the checkpoint.
       device: the full name of the device that it is on.
       kind, container, name, owner: as in `StateId`.
-      dtype, shape: of a variable, as in `VariableSpec`; "" and () of a resource.
+      dtype, shape, sharding: of a variable, as in `VariableSpec`; "", () and "" of a resource.
       definition: the spec of a resource, packed; b"" of a variable.
       part: which part of the tensor of that key a variable has; None for all of it.
       reshapes: whether a variable takes a tensor of another shape that has as many elements.
@@ -54,6 +54,7 @@ class StateItem(Record, frozen=True):
     definition: bytes = b""
     part: StateSlice | None = None
     reshapes: bool = False
+    sharding: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -86,7 +87,8 @@ class StateItem(Record, frozen=True):
     @property
     def variable(self) -> VariableSpec:
         """The spec of the variable, as in plans."""
-        return VariableSpec(VariableKey(self.container, self.name), self.dtype, self.shape)
+        key = VariableKey(self.container, self.name)
+        return VariableSpec(key, self.dtype, self.shape, self.sharding)
 
     @property
     def resource(self) -> ResourceSpec:

@@ -58,7 +58,12 @@ class DeviceStatus(Record, frozen=True):
 
 
 class VariableStatus(Record, frozen=True):
-    """The status of a variable of a task; `n_bytes` is its memory."""
+    """The status of a variable of a task.
+
+    Attributes:
+      n_bytes: its memory.
+      sharding: how it is sharded over a mesh, such as "model,*"; "" if it is on one device.
+    """
 
     container: str
     name: str
@@ -66,6 +71,7 @@ class VariableStatus(Record, frozen=True):
     dtype: str
     shape: tuple[Size, ...]
     n_bytes: Size
+    sharding: str = ""
 
 
 class QueueStatus(Record, frozen=True):

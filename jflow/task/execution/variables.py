@@ -18,6 +18,7 @@ from jflow.base.text import seconds_text
 from jflow.base.values import Array
 from jflow.errors import OpError
 from jflow.plan import Slot
+from jflow.plan.xla.shardings import sharding_on
 from jflow.state.resources import (
     Access,
     Attempt,
@@ -197,9 +198,18 @@ class VariableAccess(Access):
         return old
 
     def shardings(self) -> list[Sharding | None]:
-        """Returns the shardings of the variables that it writes; None for those without a value."""
-        found = (self.used.get(i) or self.replaced.get(i) for i in self.linked.instruction.writes)
-        return [None if variable is None else variable.buffer.array.sharding for variable in found]
+        """Returns the shardings of the variables that it writes; None where XLA chooses.
+
+        A variable keeps its sharding; a new one has what it was declared with.
+        """
+        return [self._sharding(i) for i in self.linked.instruction.writes]
+
+    def _sharding(self, number: int) -> Sharding | None:
+        variable = self.used.get(number) or self.replaced.get(number)
+        if variable is not None:
+            return variable.buffer.array.sharding
+        mesh, text = self.linked.mesh, self.linked.specs[number].sharding
+        return sharding_on(mesh, text) if mesh is not None and text else None
 
     @property
     def copies_much(self) -> bool:

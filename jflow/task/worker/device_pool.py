@@ -80,9 +80,9 @@ class DevicePool:
         name: str = "jflow program",
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        self._slots = defaultdict[DeviceOrMesh, asyncio.Semaphore](
-            lambda: asyncio.Semaphore(N_LONG)
-        )
+        # Those of meshes are added when they are used.
+        self._slots = defaultdict[DeviceOrMesh, asyncio.Semaphore](_slots)
+        self._slots.update({device: _slots() for device in devices})
         self._queued = defaultdict[DeviceOrMesh, list[int]](list)
         self._running: Counter[int] = Counter()
         self._threads = ThreadPoolExecutor(
@@ -150,6 +150,10 @@ class DevicePool:
     def shutdown(self) -> None:
         """Starts no further work; running programs cannot be stopped and are not awaited."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _slots() -> asyncio.Semaphore:
+    return asyncio.Semaphore(N_LONG)
 
 
 async def _begin_use(device: DeviceOrMesh) -> DeviceUse:

@@ -16,7 +16,7 @@ from jflow.plan import Recv, Send, Slot
 from jflow.state.core import StepEffect
 from jflow.state.effects import ConflictError
 from jflow.state.moves import StateId
-from jflow.state.resources import Attempt, Cell, Transaction, Writing
+from jflow.state.resources import Attempt, Cell, SingleWrite, Transaction, Writing
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.callback import LinkedCallback
 from jflow.task.execution.interpreter import interpret
@@ -94,7 +94,8 @@ class PlanRun:
 
     __slots__ = (
         *("_client", "_context", "_interpret", "_is_cancelled", "_linked"),
-        *("_may_be_quick", "_programs", "_sends", "_state", "_step", "_transaction", "_waiters"),
+        *("_may_be_quick", "_programs", "_sends", "_single", "_state", "_step", "_transaction"),
+        "_waiters",
     )
 
     def __init__(
@@ -132,6 +133,7 @@ class PlanRun:
         self._sends = PlanSends(linked, step, self._state, context, self._waiters)
         self._is_cancelled = False
         self._transaction = effect if isinstance(effect, Transaction) else None
+        self._single = effect if isinstance(effect, SingleWrite) else None
         context.plans.add(self)
 
     async def run_all(self, fed: Mapping[int, Array]) -> dict[int, Array]:
@@ -318,7 +320,10 @@ class PlanRun:
           work: runs it.
           give_up: called instead if the plan is cancelled before the program starts.
         """
+        single = self._single if run.written else None
         try:
+            if single is not None:
+                single.is_waiting = True
             job = await self._context.devices.start(
                 self._linked.device, partial(timed, run, work), self._step
             )
@@ -328,6 +333,9 @@ class PlanRun:
             waited = Waited(f"waited for {device}, which runs other programs")
             self._context.blocked[self._step] = waited
             raise
+        finally:
+            if single is not None:
+                single.is_waiting = False
         self._programs.add(job)
         try:
             await asyncio.wrap_future(job)

@@ -37,7 +37,7 @@ from jflow.training.optimizers.locality import (
 )
 from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
 from jflow.training.optimizers.rule import UpdateRule
-from jflow.training.optimizers.slots import SlotTable
+from jflow.training.optimizers.slots import SlotTable, sharding_of_slot
 from jflow.training.optimizers.update import TrainedState, apply_update
 
 
@@ -103,7 +103,13 @@ class EagerUpdates:
             container(ref.container),
             name_scope(None),
         ):
-            return Variable(initial, trainable=False, name=f"{ref.name}/{self._name}/{name}")
+            shape = jax.eval_shape(initial).shape if callable(initial) else np.shape(initial)
+            return Variable(
+                initial,
+                trainable=False,
+                name=f"{ref.name}/{self._name}/{name}",
+                sharding=sharding_of_slot(param, shape),
+            )
 
     def saved_state(self) -> dict[str, Any]:
         """Returns the variables of the state; slots by the number of their variable and by name."""

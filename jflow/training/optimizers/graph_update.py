@@ -31,7 +31,7 @@ from jflow.training.optimizers.locality import (
 )
 from jflow.training.optimizers.rows import RowSums, rows_at
 from jflow.training.optimizers.rule import UpdateRule
-from jflow.training.optimizers.slots import SlotTable, slot_name
+from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_name
 from jflow.training.optimizers.update import TrainedState, apply_update
 
 
@@ -128,7 +128,8 @@ class _GraphFace:
 def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
     def create(param: Variable, name: str) -> Variable:
         with name_scope(f"{param.op.name}/"), colocate_with(param, ignore_existing=True):
-            return Variable(value, trainable=False, name=name)
+            sharding = sharding_of_slot(param, value.shape)
+            return Variable(value, trainable=False, name=name, sharding=sharding)
 
     return create
 

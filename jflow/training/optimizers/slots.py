@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jax.sharding import PartitionSpec
 from jax.tree_util import GetAttrKey, keystr
 
 from jflow.base.values import SaveSliceInfo
@@ -60,6 +61,11 @@ class SlotTable:
     def variables(self) -> list[Variable]:
         """Returns all variables of the state, the shared ones first."""
         return [*self.shared, *(slot for own in self.slots.values() for slot in own.values())]
+
+
+def sharding_of_slot(param: Variable, shape: Sequence[int]) -> PartitionSpec | None:
+    """Returns the sharding of a slot of a variable: the variable's, if it is as large."""
+    return param.sharding if tuple(shape) == tuple(param.shape) else None
 
 
 def slot_name(path: tuple[Any, ...]) -> str:

@@ -165,7 +165,7 @@ _ARGUMENTS = (_MATRIX[0], _MATRIX, np.int32([3, 1, 2, 0]), np.uint32([0, 7]))
 def _each_transformation(name: str, devices: list[str]) -> Program:
     """A body on other devices than its arguments, or on one where it must, that reads variables."""
     transformation = TRANSFORMATIONS[name]
-    first, second, third = devices if not transformation.one_device else [devices[1]] * 3
+    first, second, third = [devices[1]] * 3 if transformation.one_device else devices[:3]
     x = len(INPUTS) if transformation.closes_over else 0
     body = (
         Node("sin", (x,), first),

@@ -37,7 +37,7 @@ def moved_while(
 
     The steps must go on until `moved`, which counts the moves, is `n_moves`.
     """
-    for name in cycle([device.name for device in session.list_devices()]):
+    for name in cycle([device.name for device in session.list_devices() if "CPU" in device.name]):
         if moved[0] >= n_moves or any(step.done() for step in steps):
             break
         seen = sum(done)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Mesh, Sharding
 
 from jflow.base.cluster import Device
 from jflow.base.values import (
@@ -32,6 +32,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.plan.xla.host_view import host_view
+from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState
 
@@ -104,8 +105,10 @@ class LeasedVariable:
         It must be called without `Containers.lock`.
         """
         try:
-            view = host_view(self.lease.buffer.array)
-            return VariableSnapshot(self.spec, view if view.flags.owndata else np.array(view))
+            array = self.lease.buffer.array
+            view = host_view(array)
+            spec = replace(self.spec, sharding=text_of_sharding(array.sharding, array.ndim))
+            return VariableSnapshot(spec, view if view.flags.owndata else np.array(view))
         finally:
             self.lease.release()
 
@@ -200,11 +203,13 @@ class RestoreVariables(Access):
     def _sharding(
         self, key: VariableId, snapshot: VariableSnapshot, device: DeviceOrMesh
     ) -> Sharding:
-        """Returns how the new value is sharded: as the old one, if there is one."""
+        """Returns how the new value is sharded: as the old one, if there is one, or as declared."""
         variable = self._variables.get(key)
-        if variable is None or variable.buffer.array.shape != snapshot.value.shape:
-            return whole_on(device)
-        return variable.buffer.array.sharding
+        if variable is not None and variable.buffer.array.shape == snapshot.value.shape:
+            return variable.buffer.array.sharding
+        if isinstance(device, Mesh) and snapshot.spec.sharding:
+            return nearest_sharding(device, snapshot.spec.sharding, snapshot.value.shape)
+        return whole_on(device)
 
     def take(self) -> None:
         for key, snapshot in self._snapshots.items():

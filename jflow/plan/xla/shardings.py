@@ -1,0 +1,98 @@
+"""How the values of variables are sharded over a mesh, as text.
+
+"data+model,*" says that the first dimension is divided over the axes data and model, the second one
+over none, as `jax.sharding.PartitionSpec(("data", "model"), None)` does; "" says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+from jflow.base.cluster import Axes
+
+_UNDIVIDED = "*"
+
+
+def text_of_spec(spec: PartitionSpec, shape: Sequence[int], axes: Axes | None) -> str:
+    """Returns a partition spec as text.
+
+    Args:
+      spec: how a value is sharded.
+      shape: the sizes of the value.
+      axes: those of its mesh; None if they are not known.
+
+    Raises:
+      ValueError: if the mesh has no such axis, two dimensions are divided over one axis, or an axis
+        does not divide a size.
+    """
+    if len(spec) > len(shape):
+        raise ValueError(f"{spec} is for at least {len(spec)} dimensions, got the shape {shape}")
+    sizes = dict(axes or ())
+    divided = [*map(_names, spec), *[()] * (len(shape) - len(spec))]
+    names = [name for parts in divided for name in parts]
+    for name in names:
+        if axes is not None and name not in sizes:
+            raise ValueError(f"{spec} names the axis {name!r}, but the mesh has {[*sizes]}")
+        if names.count(name) > 1:
+            raise ValueError(f"{spec} names the axis {name!r} more than once")
+    for size, parts in zip(shape, divided, strict=True):
+        n_parts = math.prod(sizes.get(name, 1) for name in parts)
+        if size % n_parts:
+            raise ValueError(
+                f"{spec} divides a dimension of size {size} over {'+'.join(parts)}, {n_parts} "
+                f"devices, which does not divide it; the shape is {tuple(shape)}"
+            )
+    return ",".join("+".join(parts) or _UNDIVIDED for parts in divided)
+
+
+def text_of_sharding(sharding: Sharding, n_dimensions: int) -> str:
+    """Returns how an array is sharded over a mesh; "" if it is on one device."""
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.size == 1:
+        return ""
+    divided = [*map(_names, sharding.spec)]
+    divided += [()] * (n_dimensions - len(divided))
+    return ",".join("+".join(parts) or _UNDIVIDED for parts in divided)
+
+
+def spec_of_text(text: str) -> PartitionSpec | None:
+    """Returns the partition spec that a text means; None for ""."""
+    return PartitionSpec(*map(_entry, _divided(text))) if text else None
+
+
+def sharding_on(mesh: Mesh, text: str) -> NamedSharding:
+    """Returns the sharding that a text means on a mesh.
+
+    Raises:
+      ValueError: if the mesh lacks an axis.
+    """
+    return NamedSharding(mesh, PartitionSpec(*map(_entry, _divided(text))))
+
+
+def nearest_sharding(mesh: Mesh, text: str, shape: Sequence[int]) -> NamedSharding:
+    """Returns the sharding that a text means, as far as another mesh and shape allow it."""
+    entries: list[tuple[str, ...] | None] = []
+    for size, parts in zip(shape, _divided(text), strict=False):
+        n_parts = math.prod(mesh.shape.get(name, 1) for name in parts)
+        known = tuple(name for name in parts if name in mesh.shape)
+        entries.append(known if known and size % n_parts == 0 else None)
+    return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def _entry(parts: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    return parts[0] if len(parts) == 1 else parts or None
+
+
+def _divided(text: str) -> list[tuple[str, ...]]:
+    """Returns the axes over which each dimension is divided."""
+    parts = text.split(",") if text else []
+    return [() if part == _UNDIVIDED else tuple(part.split("+")) for part in parts]
+
+
+def _names(entry: object) -> tuple[str, ...]:
+    """Returns the axes that a dimension is divided over, from an entry of a partition spec."""
+    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
+        return ()
+    return tuple(map(str, entry)) if isinstance(entry, tuple) else (str(entry),)
