@@ -1,4 +1,4 @@
-"""A cluster whose tasks have four devices each; its client needs none of them."""
+"""A cluster whose tasks have eight devices each; its client needs none of them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ import jflow as tf
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[tf.LocalCluster]:
-    """Two workers with four CPU devices each."""
-    resources = tf.TaskResources(cpu_devices=4)
+    """Two workers with eight CPU devices each."""
+    resources = tf.TaskResources(cpu_devices=8)
     with tf.LocalCluster(ps=0, workers=2, resources=resources) as started:
         yield started

@@ -30,7 +30,8 @@ from jax._src.state import discharge, types
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
-    *(ir.Context, ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(ir.ArrayAttr, ir.Context, ir.DictAttr, ir.IntegerAttr, ir.Module, ir.RankedTensorType),
+    *(ir.StringAttr, ir.WalkResult),
     *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
     passmanager.PassManager,
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
@@ -72,9 +73,20 @@ output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
 
 def mesh_size(mesh: Any) -> int:
     """Returns the number of devices of a mesh in a program; 0 if it lists devices, not axes."""
-    mesh_of: Any = dialects.sdy.MeshAttr(mesh)
-    sizes: Any = (dialects.sdy.MeshAxisAttr(axis) for axis in mesh_of.axes)
-    return 0 if len(mesh_of.device_ids) else math.prod(axis.size for axis in sizes)
+    listed: Any = dialects.sdy.MeshAttr(mesh).device_ids
+    return 0 if len(listed) else math.prod(size for _, size in axes_of(mesh))
+
+
+def axes_of(mesh: Any) -> list[tuple[str, int]]:
+    """Returns the axes of a mesh in a program."""
+    axes: Any = map(dialects.sdy.MeshAxisAttr, dialects.sdy.MeshAttr(mesh).axes)
+    return [(axis.name, axis.size) for axis in axes]
+
+
+def axes_in(attribute: Any) -> list[tuple[str, int]]:
+    """Returns the axes of a mesh in the form of StableHLO."""
+    axes = map(ir.DictAttr, ir.ArrayAttr(ir.DictAttr(attribute)["axes"]))
+    return [(ir.StringAttr(x["name"]).value, ir.IntegerAttr(x["size"]).value) for x in axes]
 
 
 def meshes_in(sharding: Any) -> list[Any]:

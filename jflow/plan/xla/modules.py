@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from jflow.errors import InvalidArgumentError
 from jflow.plan.xla.comparators import check_comparator, compare_totally
 from jflow.plan.xla.custom_calls import CustomCall, check_custom_calls, is_native
-from jflow.plan.xla.internals import MLIR, mesh_size, meshes_in
+from jflow.plan.xla.internals import MLIR, axes_in, axes_of, mesh_size, meshes_in
 from jflow.plan.xla.native_calls import emit_as_checked, native_call
 from jflow.plan.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, names
 
@@ -227,7 +227,14 @@ class _Check:
         check_window(operation)
 
     def _mesh(self, operation: Any, *_: Any) -> None:
-        self._check_mesh(operation.attributes["mesh"])
+        mesh = operation.attributes["mesh"]
+        self._check_mesh(mesh)
+        # StableHLO has it in a form of its own, of which groups of collectives are made.
+        repeated = operation.attributes.get("stablehlo.mesh")
+        if repeated is not None and axes_in(repeated) != axes_of(mesh):
+            raise InvalidArgumentError(
+                f"a program has the mesh {mesh!s:.80} in another form, {repeated!s:.80}"
+            )
 
     def _check_mesh(self, mesh: Any) -> None:
         if (size := mesh_size(mesh)) not in (1, self._n_devices):

@@ -6,8 +6,11 @@ copy (`jflow.state.resources.variable.snapshot`). Other resources are copied.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from jflow.base.cluster import Device, Task
@@ -94,15 +97,19 @@ class SnapshotOfTask:
                 items.append(Item(item.key, state=self._resources.pop(item)))
                 continue
             lease = self._cut.leased[variable_id(item)].lease
-            saved = Item(item.key, _LeasedArray(lease), item.dtype, _slice(item))
-            leases[saved] = lease
-            items.append(saved)
+            saved = [*_items_of(item, lease)]
+            leases.update(dict.fromkeys(saved, lease))
+            items.extend(saved)
 
         if self._effects is not None:
             items.append(Item(effects_key(self._containers.task), state=self._effects))
+        n_unwritten = Counter(map(id, leases.values()))
 
         def written(saved: Item) -> None:
-            leases[saved].release()
+            lease = leases[saved]
+            n_unwritten[id(lease)] -= 1
+            if not n_unwritten[id(lease)]:
+                lease.release()
 
         with locate(prefix, roots, makes=True) as place:
             return write_shard(place, save, shard, items, written)
@@ -114,17 +121,32 @@ class SnapshotOfTask:
         self._resources.clear()
 
 
-class _LeasedArray:
-    """The value of a leased variable, of which NumPy makes views that JAX does not cache."""
+def _items_of(item: StateItem, lease: Lease) -> Iterator[Item]:
+    """Yields the parts of a leased variable: one for each different shard that its mesh has."""
+    array = lease.buffer.array
+    if array.is_fully_replicated:
+        yield Item(item.key, _LeasedArray(array), item.dtype, _slice(item))
+        return
+    n = len(item.shape)  # the others are of the physical form, and are never divided
+    full_shape = item.shape if item.part is None else item.part.full_shape
+    origin = (0,) * n if item.part is None else item.part.offset
+    for shard in array.addressable_shards:
+        if shard.replica_id == 0:
+            starts = (each.start or 0 for each in shard.index[:n])
+            offset = tuple(map(sum, zip(origin, starts, strict=True)))
+            info = SaveSliceInfo(item.key, full_shape, offset, shard.data.shape[:n])
+            yield Item(item.key, _LeasedArray(shard.data), item.dtype, info)
 
-    def __init__(self, lease: Lease) -> None:
-        array = lease.buffer.array
+
+class _LeasedArray:
+    """The value of a leased variable, or a shard, of which NumPy makes views without a cache."""
+
+    def __init__(self, array: jax.Array) -> None:
         self.shape, self.dtype = array.shape, np.dtype(array.dtype)
-        self._lease = lease
+        self._array = array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        view = host_view(self._lease.buffer.array)
-        return np.asarray(view, dtype=dtype, copy=copy)
+        return np.asarray(host_view(self._array), dtype=dtype, copy=copy)
 
 
 def effects_key(task: Task) -> str:

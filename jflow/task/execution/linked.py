@@ -260,6 +260,11 @@ class LinkedPlan:
     slots: tuple[Any, ...]
     kept: frozenset[Slot] = frozenset()
 
+    @property
+    def is_on_mesh(self) -> bool:
+        """Whether it runs on several devices, from which values have to be gathered."""
+        return isinstance(self.device, Mesh)
+
     @cached_property
     def platform(self) -> str:
         """The platform of its device, as JAX names it."""

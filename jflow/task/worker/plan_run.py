@@ -150,8 +150,15 @@ class PlanRun:
         for fetch in linked.fetches:
             if not self._state.is_computed(fetch.slot):
                 await self._wait_computed(state, fetch.slot)
-            fetched[fetch.index] = state.fetch(fetch.slot)
+            fetched[fetch.index] = (
+                await self._gathered(fetch.slot) if linked.is_on_mesh else state.fetch(fetch.slot)
+            )
         return fetched
+
+    async def _gathered(self, slot: Slot) -> Array:
+        """Fetches a value that several devices have, not on the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._context.threads, self._state.fetch, slot)
 
     def close(self) -> None:
         self._context.plans.discard(self)

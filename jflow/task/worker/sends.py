@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import memory_bytes
+from jflow.base.values import Array, memory_bytes
 from jflow.net.protocol import begin
 from jflow.plan import Send, Slot
 from jflow.task.execution.linked import LinkedPlan
@@ -147,7 +148,7 @@ class PlanSends:
         values = {
             self._state.edge_of(send.edge): None
             if send.slot is None
-            else state.host_value(send.slot, copy=False)
+            else await self._host_value(send.slot)
             for send in sends
         }
         sending = self._context.transport.deliver(target, self._step, values)
@@ -155,6 +156,14 @@ class PlanSends:
             await sending
         for slot in slots:
             state.end_use(slot)
+
+    async def _host_value(self, slot: Slot) -> Array:
+        """Returns a computed value in the memory of the host."""
+        if not self._linked.is_on_mesh:
+            return self._state.host_value(slot, copy=False)
+        gather = partial(self._state.host_value, slot, copy=False)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._context.threads, gather)
 
     def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
