@@ -22,6 +22,7 @@ PAGES = {
     "failures": 2,
     "features": 2,
     "loops": 2,
+    "meshes": 1,
     "operating": 1,
     "phrase_books": 4,
     "programs": 2,

@@ -52,6 +52,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="threads that each task computes with on the CPU (default: one for each core)",
     )
     up.add_argument(
+        "--cpu-devices",
+        type=int,
+        metavar="N",
+        help="as how many devices each task uses the CPU, for meshes (default: one)",
+    )
+    up.add_argument(
         "--visible-devices",
         metavar="GPUS",
         help="GPUs that the workers divide, between commas (default: all; '' for none)",
@@ -96,7 +102,10 @@ def _up(options: argparse.Namespace) -> int:
                 logs=options.logs,
                 on_ready=_say_ready,
                 resources=TaskResources(
-                    options.threads, _names(options.visible_devices), options.gpu_memory_fraction
+                    options.threads,
+                    _names(options.visible_devices),
+                    options.gpu_memory_fraction,
+                    options.cpu_devices,
                 ),
             ) as cluster,
             _page(cluster, is_wanted=options.dashboard) as page,

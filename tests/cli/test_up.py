@@ -191,7 +191,11 @@ def test_what_cannot_be_started_is_one_line(
 
 @pytest.mark.parametrize(
     ("option", "text", "said"),
-    [("--threads", "0", "at least one thread"), ("--gpu-memory-fraction", "2", "at most 1")],
+    [
+        ("--threads", "0", "at least one thread"),
+        ("--cpu-devices", "0", "at least one CPU device"),
+        ("--gpu-memory-fraction", "2", "at most 1"),
+    ],
 )
 def test_a_part_that_no_task_can_have_is_refused(
     capsys: pytest.CaptureFixture[str], option: str, text: str, said: str

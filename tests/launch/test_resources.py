@@ -82,6 +82,16 @@ def test_a_part_of_memory_that_is_none_and_no_threads_are_refused() -> None:
             TaskResources(gpu_memory_fraction=part)
     with pytest.raises(ValueError, match="at least one thread, got threads=0"):
         TaskResources(threads=0)
+    with pytest.raises(ValueError, match="at least one CPU device, got cpu_devices=0"):
+        TaskResources(cpu_devices=0)
+
+
+def test_a_task_has_as_many_cpu_devices_as_it_was_given() -> None:
+    resources = tf.TaskResources(cpu_devices=3)
+    with tf.LocalCluster(0, 1, resources=resources) as cluster, tf.Session(cluster.target()) as s:
+        cluster.restart("worker")
+        kinds = [one.device_type for one in s.list_devices()]
+    assert kinds == ["CPU", "CPU", "CPU", "MESH"]
 
 
 class TellingCluster(tf.LocalCluster):
