@@ -144,7 +144,9 @@ def _summed_by_shards(ns: Any, m: Value) -> Value:
         in_specs=P(name),
         out_specs=P(),
     )
-    return summed(m) if ns is ARRAYS else tf.function(summed)(m)
+    if ns is ARRAYS:
+        return summed(m)
+    return tf.function(summed)(m.value() if isinstance(m, tf.Variable) else m)
 
 
 FUNCTIONS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jflow.base.cluster import Axes
 from jflow.plan import text as notation
 
 
@@ -42,6 +43,37 @@ class VariableSpec:
     def __str__(self) -> str:
         sharding = f" sharded {self.sharding}" if self.sharding else ""
         return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}{sharding}"
+
+
+UNDIVIDED = "*"
+"""In the text of a sharding, a dimension that is not divided."""
+
+
+def axes_by_dimension(sharding: str) -> list[tuple[str, ...]]:
+    """Returns the axes over which each dimension is divided, from the text of a sharding."""
+    parts = sharding.split(",") if sharding else []
+    return [() if part == UNDIVIDED else tuple(part.split("+")) for part in parts]
+
+
+def check_sharding(sharding: str, axes: Axes, n_dimensions: int) -> None:
+    """Checks the text of a sharding from elsewhere.
+
+    Args:
+      sharding: the text; "" says nothing.
+      axes: those of the mesh; empty if they are not known.
+      n_dimensions: of the value.
+
+    Raises:
+      ValueError: if it is not one of so many dimensions over these axes.
+    """
+    divided = axes_by_dimension(sharding)
+    names = [name for parts in divided for name in parts]
+    is_known = not axes or {*names} <= dict(axes).keys()
+    if sharding and (len(divided) != n_dimensions or len({*names}) < len(names) or not is_known):
+        raise ValueError(
+            f"{sharding!r:.80} is not a sharding of {n_dimensions} dimensions over the axes "
+            f"{[*dict(axes)]}"
+        )
 
 
 @dataclass(frozen=True)

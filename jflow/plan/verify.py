@@ -35,7 +35,7 @@ from jflow.plan.plan import (
     slots_filled,
     slots_read,
 )
-from jflow.plan.state import VARYING, VariableKey
+from jflow.plan.state import VARYING, VariableKey, check_sharding
 
 MAX_SLOTS = 1 << 20
 """Maximum number of slots of a plan; a task allocates all of them for each step. Something has to
@@ -215,6 +215,10 @@ class _PlanVerifier:
             self._fail(f"{key} has the unknown dtype {variable.dtype!r}")
         if not all(_is_index(size, VARYING + 1) for size in variable.shape):
             self._fail(f"{key} has the shape {variable.shape}; expected sizes of 0 or more")
+        try:
+            check_sharding(variable.sharding, self._plan.device.axes, len(variable.shape))
+        except ValueError as error:
+            self._fail(f"{key}: {error}")
 
     def _check_resource(self, spec: Any) -> None:
         if not _are_texts((spec.kind, spec.container, spec.name, spec.owner)) or not spec.kind:

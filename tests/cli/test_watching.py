@@ -44,6 +44,7 @@ ITEMS = {
     "variables": {
         **dict.fromkeys(("container", "name", "device", "dtype"), TEXT),
         "shape": LIST,
+        "sharding": str,
         "n_bytes": COUNT,
     },
     "queues": {

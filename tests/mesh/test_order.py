@@ -101,9 +101,9 @@ def test_threads_wait_for_each_other():
 
 def test_programs_of_single_devices_are_not_ordered_before_there_is_a_mesh():
     order, calls = DeviceOrder(), []
-    program = order.ordered(lambda *args: calls.append((len(order._uses), args)), DEVICES[0])
+    program = order.ordered(lambda *args: calls.append(len(order._uses)) or [], DEVICES[0])
     program(np.ones(1))
-    assert [n for n, _ in calls] == [0]
-    order.ordered(lambda *_: None, ROW)()
+    assert calls == [0]
+    order.ordered(list, ROW)()
     program(np.ones(1))
-    assert [n for n, _ in calls] == [0, 1]
+    assert calls == [0, 1]

@@ -29,7 +29,8 @@ _PATTERNS = {
     "index": re.compile(r"\d+"),
 }
 
-_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9]\d*)", re.ASCII)
+_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9]\d{0,6})", re.ASCII)
+_MAX_AXES = 16
 
 MESH = "MESH"
 """The type of meshes."""
@@ -238,8 +239,8 @@ class DeviceSpec:
 def _check_axes(axes: Axes, type_: str | None) -> None:
     if type_ != MESH:
         raise ValueError(f"only a device of the type {MESH} has axes, got the type {type_!r}")
-    if not axes:
-        raise ValueError("expected a mesh with at least one axis")
+    if not 1 <= len(axes) <= _MAX_AXES:
+        raise ValueError(f"expected a mesh with 1 to {_MAX_AXES} axes, got {len(axes)}")
     names = [name for name, _ in axes]
     if len({*names}) < len(names):
         raise ValueError(f"expected different names of axes, got {names}")

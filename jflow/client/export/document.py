@@ -104,6 +104,7 @@ class VariableEntry:
       aval: the type of its value.
       node: the number of its handle operation.
       is_own: whether its name is that of its operation, which an import scope changes.
+      sharding: how it is divided over its mesh, as in plans; "" if that is not declared.
     """
 
     name: str
@@ -112,6 +113,7 @@ class VariableEntry:
     aval: Index
     node: Index
     is_own: bool
+    sharding: str = ""
 
 
 @dataclass(frozen=True)

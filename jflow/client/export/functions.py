@@ -16,7 +16,7 @@ from jflow.base.values import TensorSpec, from_physical
 from jflow.client.eager import EagerVariable
 from jflow.client.export.archive import Archive, read_archive, write_archive
 from jflow.client.export.document import Aval, Document, LiteralEntry, Node
-from jflow.client.export.graph_reading import check_document
+from jflow.client.export.graph_reading import check_document, sharding_of_entry
 from jflow.client.export.graph_writing import write_graph
 from jflow.client.export.params import decode_param
 from jflow.client.export.primitives import OWN, check_params
@@ -260,8 +260,9 @@ class _Evaluation:
         aval = self.reader.aval(entry.aval)
         assert aval.shape is not None
         spec = DeviceSpec.parse(entry.device)
+        sharding = sharding_of_entry(entry, len(aval.shape), spec)
         return VariableRef(
-            entry.name, entry.container, aval.shape, aval.dtype, spec, self._connection
+            entry.name, entry.container, aval.shape, aval.dtype, spec, self._connection, sharding
         )
 
     def _resource(self, index: int) -> ResourceRef:

@@ -8,10 +8,10 @@ from typing import Any
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.base.cluster import DeviceSpec
+from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.values import SaveSliceInfo, is_switched_off
 from jflow.client.export.archive import Archive
-from jflow.client.export.document import VERSION, LiteralEntry, Node
+from jflow.client.export.document import VERSION, LiteralEntry, Node, VariableEntry
 from jflow.client.export.members import read_members
 from jflow.client.export.params import decode_param
 from jflow.client.export.primitives import OWN, check_params, check_types
@@ -21,6 +21,7 @@ from jflow.client.stateful import GraphVariable
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef
 from jflow.compiler.graph.importing import Imported, add_equation, add_primitive, taken_names
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.plan.state import check_sharding
 
 
 def check_document(path: str, archive: Archive) -> None:
@@ -179,7 +180,13 @@ class GraphReader:
             name = self._prefix + entry.name if entry.is_own else entry.name
             device = self._device(entry.device)
             self._variables[index] = VariableRef(
-                name, entry.container, aval.shape, aval.dtype, device, self._graph
+                name,
+                entry.container,
+                aval.shape,
+                aval.dtype,
+                device,
+                self._graph,
+                sharding_of_entry(entry, len(aval.shape), device),
             )
         return self._variables[index]
 
@@ -240,3 +247,18 @@ class GraphReader:
 
     def _error(self, node: Node, what: str) -> InvalidArgumentError:
         return self._reader.error(f"operation {node.name!r}: {what}")
+
+
+def sharding_of_entry(entry: VariableEntry, n_dimensions: int, device: DeviceSpec) -> str:
+    """Returns the sharding of a variable, "" if it is not imported on a mesh.
+
+    Raises:
+      InvalidArgumentError: if it does not fit the mesh or the dimensions.
+    """
+    if not entry.sharding or device.type != MESH:
+        return ""
+    try:
+        check_sharding(entry.sharding, device.axes or (), n_dimensions)
+    except ValueError as error:
+        raise InvalidArgumentError(f"variable {entry.name!r}: {error}") from None
+    return entry.sharding

@@ -168,6 +168,7 @@ class _GraphWriter:
                     self._tables.aval(ref.aval),
                     handle,
                     ref.owner is self._graph,
+                    ref.sharding,
                 )
             )
         return self._variables[ref]

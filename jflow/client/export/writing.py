@@ -29,6 +29,7 @@ from jflow.client.export.params import UnexportableError, UnwritableError, dtype
 from jflow.client.export.primitives import primitives
 from jflow.compiler.graph import ResourceRef, VariableRef, origin, request
 from jflow.compiler.graph.hoisting import spans_devices
+from jflow.compiler.lowering.limits import mesh_required
 from jflow.plan.xla import jaxprs
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -229,6 +230,11 @@ class Tables:
         self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str
     ) -> dict[str, Any]:
         """Exports a single equation as a function of `inputs` for all possible platforms."""
+        if (mesh := mesh_required(eqn)) is not None:
+            raise UnexportableError(
+                f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) requires "
+                f"{mesh}, and files hold no programs for meshes; leave it out of what is exported"
+            )
         unplaced_eqn = request.replaced(eqn, None)
         fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn])))
         module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
@@ -261,8 +267,8 @@ def _check_context(eqn: jex.JaxprEqn) -> None:
         raise UnwritableError(f"effects ({', '.join(map(str, eqn.effects))[:200]})")
     if context.compute_type is not None:
         raise UnwritableError(f"the compute type {context.compute_type!r}")
-    if not context.cur_abstract_mesh.empty:
-        raise UnwritableError(f"the mesh {context.cur_abstract_mesh}")
+    if (mesh := mesh_required(eqn)) is not None:
+        raise UnwritableError(mesh)
 
 
 def _metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:

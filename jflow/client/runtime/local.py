@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -18,12 +19,13 @@ from jflow.client.runtime.backend import DeviceInfo, Executable, with_meshes
 from jflow.client.runtime.restarts import Restarts
 from jflow.client.runtime.saving import path_on_tasks
 from jflow.compiler.graph import VariableRef
-from jflow.compiler.graph.callbacks import Callback
-from jflow.compiler.lowering import compile_all
+from jflow.compiler.graph.callbacks import Callback, has_callback
+from jflow.compiler.lowering import Lowered, compile_all
 from jflow.compiler.pipeline import CompiledStep
 from jflow.compiler.placement import Inventory
-from jflow.plan import Plan, VariableKey, verify, verify_step
-from jflow.plan.xla import internals
+from jflow.plan import Plan, Program, VariableKey, verify, verify_step
+from jflow.plan.xla import CompiledProgram, internals
+from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.core import ClusterState
 from jflow.state.moves import StateId
@@ -145,7 +147,6 @@ class LocalBackend:
             for program in plan.programs
         }
         executables = dict(zip(programs, compile_all([*programs.values()]), strict=True))
-        order = None if self.has_one_device else DEVICE_ORDER
 
         def link_plan(plan: Plan) -> LinkedPlan:
             device = self._devices[plan.device]
@@ -154,7 +155,7 @@ class LocalBackend:
                 device,
                 lambda program: executables[program.digest],
                 lambda name: put(compiled.artifacts[name], device),
-                order=order,
+                wrap=partial(self._in_order, device, compiled.programs),
             )
 
         functions = [*map(_function, compiled.callbacks)]
@@ -164,6 +165,19 @@ class LocalBackend:
         return LocalExecutable(
             plans, compiled.n_fetches, self._containers, functions, compiled.names, task
         )
+
+    def _in_order(
+        self,
+        device: DeviceOrMesh,
+        programs: Mapping[str, Lowered],
+        program: Program,
+        executable: CompiledProgram,
+    ) -> CompiledProgram:
+        """Returns a program that starts when its devices are free, if there could be meshes."""
+        if self.has_one_device:
+            return executable
+        calls_python = any(has_callback(op.eqn) for op in programs[program.digest].ops)
+        return DEVICE_ORDER.ordered(executable, device, calls_python=calls_python)
 
     def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
         return config

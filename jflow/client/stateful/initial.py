@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax.sharding import NamedSharding, PartitionSpec
@@ -76,7 +75,7 @@ def check_initial(value: Any, dtype: Any, name: str) -> None:
 
 def declared_sharding(
     sharding: PartitionSpec | NamedSharding | None,
-    shape: Sequence[int],
+    shape: tuple[Any, ...],
     device: DeviceSpec,
     name: str,
 ) -> str:
@@ -104,6 +103,8 @@ def declared_sharding(
             f"variable {name!r} has the sharding {sharding}, but is not on a mesh; make it in a "
             'block such as jflow.device("/job:worker/task:0", mesh={"model": 2})'
         )
+    if not is_static(shape):
+        raise ValueError(f"variable {name!r} has a sharding, and so needs sizes that are known")
     if isinstance(sharding, NamedSharding):
         axes = tuple(sharding.mesh.shape.items())
         if axes != device.axes:

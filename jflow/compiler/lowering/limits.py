@@ -60,6 +60,25 @@ def without_devices(op: Operation, axes: Axes = ()) -> jex.JaxprEqn:
     return jaxprs.Rewriting(change).eqn(op.eqn)
 
 
+def mesh_required(eqn: jex.JaxprEqn) -> str | None:
+    """Returns the mesh that an equation, or one inside of it, requires; None if it is of no use.
+
+    It is of no use if it is only around equations; see `_Abstract.around`.
+    """
+    abstract = _Abstract(())
+
+    def change(inner: jex.JaxprEqn) -> jex.JaxprEqn:
+        for key, value in abstract.around(inner).params.items():
+            abstract.param(key, value)
+        return inner
+
+    try:
+        jaxprs.Rewriting(change).eqn(eqn)
+    except _OtherMeshError as error:
+        return str(error.args[0])
+    return None
+
+
 class _OtherMeshError(Exception):
     """Raised if an equation has another mesh than that of its device; holds its description."""
 

@@ -74,9 +74,15 @@ def estimated(
 
 def _rates(calibration: Calibration, device: Device, devices: Sequence[Device]) -> Rates:
     """Returns the rates of a device; those of a mesh are what its devices do together."""
-    of_task = [one for one in devices if one.task == device.task and not one.axes]
-    rates = calibration.rates_of(device.members(of_task)[0].type)
-    return rates.times(device.n_devices) if device.axes else rates
+    if not device.axes:
+        return calibration.rates_of(device.type)
+    kind = next((one.type for one in _members(device, devices)), "CPU")
+    return calibration.rates_of(kind).times(device.n_devices)
+
+
+def _members(mesh: Device, devices: Sequence[Device]) -> Sequence[Device]:
+    """Returns the devices of a mesh, as far as they are given."""
+    return mesh.members([one for one in devices if one.task == mesh.task and not one.axes])
 
 
 def costs_of(
@@ -123,7 +129,7 @@ def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
     alone = {device: i for i, device in enumerate(devices)}
     cpus = {device for device in devices if device.type == "CPU"}
     first = {device.task: alone[device] for device in reversed(devices) if device in cpus}
-    cpus |= {one for one in devices if one.axes and not cpus.isdisjoint(one.members(devices))}
+    cpus |= {one for one in devices if one.axes and not cpus.isdisjoint(_members(one, devices))}
     return tuple(first[device.task] if device in cpus else alone[device] for device in devices)
 
 

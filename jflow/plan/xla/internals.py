@@ -30,7 +30,15 @@ from jax._src.state import discharge, types
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
-    *(ir.ArrayAttr, ir.Context, ir.DictAttr, ir.IntegerAttr, ir.Module, ir.RankedTensorType),
+    *(
+        ir.ArrayAttr,
+        ir.Context,
+        ir.DictAttr,
+        ir.FlatSymbolRefAttr,
+        ir.IntegerAttr,
+        ir.Module,
+        ir.RankedTensorType,
+    ),
     *(ir.StringAttr, ir.WalkResult),
     *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
     passmanager.PassManager,
@@ -87,6 +95,22 @@ def axes_in(attribute: Any) -> list[tuple[str, int]]:
     """Returns the axes of a mesh in the form of StableHLO."""
     axes = map(ir.DictAttr, ir.ArrayAttr(ir.DictAttr(attribute)["axes"]))
     return [(ir.StringAttr(x["name"]).value, ir.IntegerAttr(x["size"]).value) for x in axes]
+
+
+def axes_of_groups(groups: Any) -> tuple[str, list[str]] | None:
+    """Returns the name of a mesh and the axes by which a collective names its groups.
+
+    Returns:
+      None if it names them in another way, or by parts of axes.
+    """
+    hlo: Any = dialects.hlo
+    if not hlo.ReplicaGroupMeshAxesAttr.isinstance(groups):
+        return None
+    named = hlo.ReplicaGroupMeshAxesAttr(groups)
+    axes = [*map(hlo.AxisRefAttr, named.axes)]
+    if any(axis.sub_axis_info is not None for axis in axes):
+        return None
+    return ir.FlatSymbolRefAttr(named.mesh).value, [axis.name for axis in axes]
 
 
 def meshes_in(sharding: Any) -> list[Any]:

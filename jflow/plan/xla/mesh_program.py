@@ -78,6 +78,8 @@ class MeshProgram:
         """Returns an argument that is on the mesh, or on the host."""
         if isinstance(value, jax.Array):
             return value if self._has(value) else host_view(value)
+        if not isinstance(value, np.ndarray | np.generic):
+            return np.asarray(value, aval.dtype)  # a number of Python
         # What JAX narrows on this thread is narrowed here.
         narrow = jax.dtypes.canonicalize_dtype(value.dtype) == aval.dtype
         return value.astype(aval.dtype) if narrow else value

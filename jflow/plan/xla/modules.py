@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from jflow.errors import InvalidArgumentError
+from jflow.plan.xla.collectives import COLLECTIVES, check_collective
 from jflow.plan.xla.comparators import check_comparator, compare_totally
 from jflow.plan.xla.custom_calls import CustomCall, check_custom_calls, is_native
 from jflow.plan.xla.internals import MLIR, axes_in, axes_of, mesh_size, meshes_in
 from jflow.plan.xla.native_calls import emit_as_checked, native_call
-from jflow.plan.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, names
+from jflow.plan.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS
 
 MAX_BYTES = 1 << 48
 """The largest tensor of a program, in bytes, and the largest size; no machine has as much memory.
@@ -111,6 +112,7 @@ class _Check:
         self._functions: dict[str, _Function] = {}
         self._checked: set[Any] = set()
         self._n_constants = 0
+        self._meshes: dict[str, list[tuple[str, int]]] = {}
 
     def module(self, module: Any) -> None:
         self._attributes(module.operation)
@@ -235,6 +237,7 @@ class _Check:
             raise InvalidArgumentError(
                 f"a program has the mesh {mesh!s:.80} in another form, {repeated!s:.80}"
             )
+        self._meshes[_symbol(operation)] = axes_of(mesh)
 
     def _check_mesh(self, mesh: Any) -> None:
         if (size := mesh_size(mesh)) not in (1, self._n_devices):
@@ -244,21 +247,7 @@ class _Check:
             )
 
     def _collective(self, operation: Any, *_: Any) -> None:
-        """Checks that all devices of the mesh take part, each once: others would wait for ever."""
-        groups = _integers(operation.attributes.get("replica_groups"))
-        if groups and sorted(groups) != [*range(self._n_devices)]:
-            raise InvalidArgumentError(
-                f"a program communicates by {operation.name!r} among the devices {groups!s:.80}, "
-                f"expected each of the {self._n_devices} of its mesh once"
-            )
-        pairs = _integers(operation.attributes.get("source_target_pairs"))
-        for ends in (pairs[::2], pairs[1::2]):
-            if len({*ends}) < len(ends) or not {*ends} <= {*range(self._n_devices)}:
-                raise InvalidArgumentError(
-                    f"a program communicates by {operation.name!r} from and to the devices "
-                    f"{pairs!s:.80}, expected each of the {self._n_devices} of its mesh at most "
-                    "once"
-                )
+        check_collective(operation, self._n_devices, self._meshes)
 
     def _call(self, operation: Any, function: _Function, depth: int) -> None:
         self._refer(operation.attributes["callee"], function, depth)
@@ -330,10 +319,6 @@ class _Check:
         return whole[name]
 
 
-_COLLECTIVES = names(
-    "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter"
-)
-
 _SPECIAL: dict[str, Any] = {
     "func.call": _Check._call,
     "sdy.mesh": _Check._mesh,
@@ -344,7 +329,7 @@ _SPECIAL: dict[str, Any] = {
     "stablehlo.reduce_window": _Check._window,
     "stablehlo.select_and_scatter": _Check._window,
     "stablehlo.sort": _Check._sort,
-    **{f"stablehlo.{name}": _Check._collective for name in _COLLECTIVES},
+    **{f"stablehlo.{name}": _Check._collective for name in COLLECTIVES},
 }
 """What is checked of single operations."""
 

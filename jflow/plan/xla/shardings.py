@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jflow.base.cluster import Axes
-
-_UNDIVIDED = "*"
+from jflow.plan.state import UNDIVIDED, axes_by_dimension
 
 
 def text_of_spec(spec: PartitionSpec, shape: Sequence[int], axes: Axes | None) -> str:
@@ -45,21 +44,21 @@ def text_of_spec(spec: PartitionSpec, shape: Sequence[int], axes: Axes | None) -
                 f"{spec} divides a dimension of size {size} over {'+'.join(parts)}, {n_parts} "
                 f"devices, which does not divide it; the shape is {tuple(shape)}"
             )
-    return ",".join("+".join(parts) or _UNDIVIDED for parts in divided)
+    return ",".join("+".join(parts) or UNDIVIDED for parts in divided)
 
 
 def text_of_sharding(sharding: Sharding, n_dimensions: int) -> str:
     """Returns how an array is sharded over a mesh; "" if it is on one device."""
-    if not isinstance(sharding, NamedSharding) or sharding.mesh.size == 1:
+    if not isinstance(sharding, NamedSharding):
         return ""
     divided = [*map(_names, sharding.spec)]
     divided += [()] * (n_dimensions - len(divided))
-    return ",".join("+".join(parts) or _UNDIVIDED for parts in divided)
+    return ",".join("+".join(parts) or UNDIVIDED for parts in divided)
 
 
 def spec_of_text(text: str) -> PartitionSpec | None:
     """Returns the partition spec that a text means; None for ""."""
-    return PartitionSpec(*map(_entry, _divided(text))) if text else None
+    return PartitionSpec(*map(_entry, axes_by_dimension(text))) if text else None
 
 
 def sharding_on(mesh: Mesh, text: str) -> NamedSharding:
@@ -68,27 +67,26 @@ def sharding_on(mesh: Mesh, text: str) -> NamedSharding:
     Raises:
       ValueError: if the mesh lacks an axis.
     """
-    return NamedSharding(mesh, PartitionSpec(*map(_entry, _divided(text))))
+    return NamedSharding(mesh, PartitionSpec(*map(_entry, axes_by_dimension(text))))
 
 
 def nearest_sharding(mesh: Mesh, text: str, shape: Sequence[int]) -> NamedSharding:
     """Returns the sharding that a text means, as far as another mesh and shape allow it."""
     entries: list[tuple[str, ...] | None] = []
-    for size, parts in zip(shape, _divided(text), strict=False):
-        n_parts = math.prod(mesh.shape.get(name, 1) for name in parts)
-        known = tuple(name for name in parts if name in mesh.shape)
-        entries.append(known if known and size % n_parts == 0 else None)
+    free = dict(mesh.shape)
+    for size, parts in zip(shape, axes_by_dimension(text), strict=False):
+        known = tuple(dict.fromkeys(name for name in parts if name in free))
+        if known and size % math.prod(free[name] for name in known) == 0:
+            entries.append(known)
+            for name in known:
+                del free[name]
+        else:
+            entries.append(None)
     return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def _entry(parts: tuple[str, ...]) -> str | tuple[str, ...] | None:
     return parts[0] if len(parts) == 1 else parts or None
-
-
-def _divided(text: str) -> list[tuple[str, ...]]:
-    """Returns the axes over which each dimension is divided."""
-    parts = text.split(",") if text else []
-    return [() if part == _UNDIVIDED else tuple(part.split("+")) for part in parts]
 
 
 def _names(entry: object) -> tuple[str, ...]:

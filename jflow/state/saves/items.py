@@ -10,6 +10,7 @@ from jflow.base.packing import Finite, Limits, Record, Word
 from jflow.base.text import bytes_text, seconds_text
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec, VariableKey, VariableSpec
+from jflow.plan.state import check_sharding
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE
 
@@ -58,7 +59,7 @@ class StateItem(Record, frozen=True):
 
     def __post_init__(self) -> None:
         try:
-            Device.parse(self.device)
+            check_sharding(self.sharding, Device.parse(self.device).axes, len(self.shape))
         except ValueError as error:
             raise InvalidArgumentError(f"item {self.key!r} of a checkpoint: {error}") from None
         if self.part is not None and not (

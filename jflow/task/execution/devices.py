@@ -19,6 +19,9 @@ from jflow.plan.xla.internals import to_device
 SMALL_BYTES = 4096
 """Up to this size, in bytes, a program takes a NumPy array in less time than `device_put` does."""
 
+_N_MESHES = 256
+"""How many meshes are kept by their names."""
+
 
 class DevicesOfTask(Mapping[Device, DeviceOrMesh]):
     """The devices of a task by their names; also finds meshes of them, which it does not list.
@@ -39,6 +42,8 @@ class DevicesOfTask(Mapping[Device, DeviceOrMesh]):
             if len(members) < device.n_devices or members[0].task != device.task:
                 raise KeyError(device)
             found = [self._devices[one] for one in members]
+            if len(self._meshes) >= _N_MESHES:
+                self._meshes.clear()  # JAX has one object for equal meshes
             self._meshes[device] = mesh_on(device.axes, found)
         return self._meshes[device]
 

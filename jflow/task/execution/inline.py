@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, loops_of, run_fibers
 from jflow.task.execution.callback import ClientFunction
 from jflow.task.execution.classes import SingleProgram, classify, writes_of
+from jflow.task.execution.device_order import DEVICE_ORDER
 from jflow.task.execution.interpreter import interpret
 from jflow.task.execution.linked import LinkedInstruction, LinkedLoop, LinkedPlan
 from jflow.task.execution.local_task import LocalTask
@@ -266,11 +268,13 @@ class LocalExecutable:
         go, states = interpret, self._states(queued_s, recorder, writing, effect)
         if recorder is not None:
             go = traced
+        waiting = ExitStack()
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
             woken = Woken() if woken is None else woken
             check = partial(_check, deadline, woken)
+            waiting.enter_context(DEVICE_ORDER.checking(check))
             driver = self._driver or BlockingDriver(self._functions, self._loops, states, check, go)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
@@ -288,6 +292,7 @@ class LocalExecutable:
                 values[wanted.index] = fetch(states[number], wanted.slot)
             return values
         finally:
+            waiting.close()
             for state in states:
                 state.close()
             if writing is not None and effect is None:

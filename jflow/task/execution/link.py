@@ -35,7 +35,6 @@ from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.resources import VariableId
 from jflow.task.execution.callback import LinkedCallback, link_callback
-from jflow.task.execution.device_order import DeviceOrder
 from jflow.task.execution.functions import HostFunction, host_function, host_kernel
 from jflow.task.execution.link_loop import carry_slots, link_loop
 from jflow.task.execution.linked import (
@@ -49,6 +48,8 @@ from jflow.task.execution.linked import (
 from jflow.task.execution.sizes import with_checks
 
 _LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, Latency] = weakref.WeakKeyDictionary()
+
+Wrap = Callable[[Program, CompiledProgram], CompiledProgram]
 
 NO_FUNCTIONS: Mapping[str, HostFunction] = MappingProxyType({})
 """No host functions in addition to those that every task has."""
@@ -79,7 +80,7 @@ def link(
     executable: Callable[[Program], CompiledProgram],
     constant: Callable[[str], Any],
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS,
-    order: DeviceOrder | None = None,
+    wrap: Wrap = lambda _, executable: executable,
 ) -> LinkedPlan:
     """Links a plan to a device of this process.
 
@@ -89,12 +90,12 @@ def link(
       executable: returns the compiled form of a program.
       constant: returns a constant by its digest, on the device unless it is a host tensor.
       functions: host functions by name that this task has in addition to those of every task.
-      order: the order in which threads start programs themselves; None if a driver sees to it.
+      wrap: given a program and its compiled form, returns what is called in place of that.
 
     Raises:
       InvalidArgumentError: if the plan calls an unknown function or passes invalid arguments.
     """
-    return _Linker(plan, device, executable, constant, functions, order).linked()
+    return _Linker(plan, device, executable, constant, functions, wrap).linked()
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class _Linker:
     executable: Callable[[Program], CompiledProgram]
     constant: Callable[[str], Any]
     functions: Mapping[str, HostFunction]
-    order: DeviceOrder | None
+    wrap: Wrap
     kept: frozenset[Slot] = frozenset()
 
     def linked(self) -> LinkedPlan:
@@ -157,8 +158,7 @@ class _Linker:
         constants = tuple(self.constant(digest) for digest in program.constants)
         compiled = self.executable(program)
         call = _without_nan_check(compiled) if self._checks_nans else compiled
-        if self.order is not None:
-            call = self.order.ordered(call, self.device)
+        call = self.wrap(program, call)
         return LinkedRun(
             run,
             with_checks(call, run) if run.sizes else call,

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.task.execution.device_order import DEVICE_ORDER, DeviceUse
@@ -80,10 +81,8 @@ class DevicePool:
         name: str = "jflow program",
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        # Those of meshes are added when they are used.
-        self._slots = defaultdict[DeviceOrMesh, asyncio.Semaphore](_slots)
-        self._slots.update({device: _slots() for device in devices})
-        self._queued = defaultdict[DeviceOrMesh, list[int]](list)
+        self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
+        self._queued: dict[DeviceOrMesh, list[int]] = {}
         self._running: Counter[int] = Counter()
         self._threads = ThreadPoolExecutor(
             N_LONG * len(devices) + _N_WAITING,
@@ -98,48 +97,59 @@ class DevicePool:
 
         On a mesh it begins once all devices of the mesh are free.
         """
-        slots, queued = self._slots[device], self._queued[device]
-        queued.append(step)
-        try:
-            await slots.acquire()
-            try:
-                use = await _begin_use(device)
-            except BaseException:
-                slots.release()
-                raise
-        finally:
-            queued.remove(step)
+        use, slots = await self._granted(device, step)
         loop = asyncio.get_running_loop()
         try:
             job = self._threads.submit(work)
         except BaseException:
             DEVICE_ORDER.end(use)
-            slots.release()
+            _release(slots)
             raise
         self._running[step] += 1
 
         # The devices are free when the work ends, not when its caller is cancelled: they still run
         # it then.
         def end(_: Future[Any]) -> None:
-            DEVICE_ORDER.end(use)
+            DEVICE_ORDER.end(use)  # here, as the loop may be closed
             _tell(loop, partial(self._end_job, slots, step))
 
         job.add_done_callback(end)
         return job
 
+    async def _granted(
+        self, device: DeviceOrMesh, step: int
+    ) -> tuple[DeviceUse, asyncio.Semaphore | None]:
+        """Waits until a program may use a device; returns its use and the slots of the device."""
+        slots = None if isinstance(device, Mesh) else self._slots[device]
+        queued = self._queued.setdefault(device, [])
+        queued.append(step)
+        try:
+            # A mesh has one program at a time, and needs no slots.
+            if slots is not None:
+                await slots.acquire()
+            try:
+                return await _begin_use(device), slots
+            except BaseException:
+                _release(slots)
+                raise
+        finally:
+            queued.remove(step)
+            if not queued and self._queued.get(device) is queued:
+                del self._queued[device]
+
     def runs(self, step: int) -> bool:
         """Whether work of a step is running, perhaps after the step has ended."""
         return step in self._running
 
-    def _end_job(self, slots: asyncio.Semaphore, step: int) -> None:
-        slots.release()
+    def _end_job(self, slots: asyncio.Semaphore | None, step: int) -> None:
+        _release(slots)
         self._running[step] -= 1
         if not self._running[step]:
             del self._running[step]
 
     def queued(self, device: DeviceOrMesh) -> Collection[int]:
         """Returns the steps whose work waits for a free slot of a device."""
-        return self._queued[device]
+        return self._queued.get(device, ())
 
     async def wait(self, value: jax.Array) -> None:
         """Waits until a device has computed a value."""
@@ -152,8 +162,9 @@ class DevicePool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _slots() -> asyncio.Semaphore:
-    return asyncio.Semaphore(N_LONG)
+def _release(slots: asyncio.Semaphore | None) -> None:
+    if slots is not None:
+        slots.release()
 
 
 async def _begin_use(device: DeviceOrMesh) -> DeviceUse:

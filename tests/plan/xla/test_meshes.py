@@ -47,6 +47,29 @@ def turned(x: jax.Array) -> jax.Array:
     )(x)
 
 
+def gathered(x: jax.Array) -> jax.Array:
+    return jax.shard_map(
+        lambda part: jax.lax.all_gather(part, "x", tiled=True),
+        in_specs=P("x"),
+        out_specs=P(None),
+        check_vma=False,
+    )(x)
+
+
+def scattered(x: jax.Array) -> jax.Array:
+    return jax.shard_map(
+        lambda x: jax.lax.psum_scatter(x, "x", tiled=True), in_specs=P(None), out_specs=P("x")
+    )(x)
+
+
+def exchanged(x: jax.Array) -> jax.Array:
+    return jax.shard_map(
+        lambda part: jax.lax.all_to_all(part, "x", 1, 0, tiled=True),
+        in_specs=P("x"),
+        out_specs=P(None, "x"),
+    )(x)
+
+
 def changed(data: bytes, *changes: tuple[str | re.Pattern[str], str]) -> bytes:
     """A program with its module changed as text."""
     exported = jax.export.deserialize(bytearray(data))
@@ -60,7 +83,11 @@ def changed(data: bytes, *changes: tuple[str | re.Pattern[str], str]) -> bytes:
     return bytes(replace(exported, mlir_module_serialized=module).serialize())
 
 
-@pytest.mark.parametrize("function", [summed, turned, jnp.sin], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [summed, turned, gathered, scattered, exchanged, jnp.sin],
+    ids=lambda f: f.__name__,
+)
 def test_a_program_for_a_mesh_is_valid_and_runs_there(function: Callable[..., jax.Array]) -> None:
     data = sent(function)
     valid = validated(data)
@@ -96,6 +123,10 @@ def test_an_argument_of_another_type_is_refused_as_on_one_device() -> None:
         # MLIR itself refuses groups and pairs with a device twice.
         (summed, "[[0, 1]]"),
         (summed, "[[0, 2], [1, -1]]"),
+        # Devices alone leave the rest of a result as it is.
+        (gathered, "[[0], [1], [2], [3]]"),
+        (scattered, "[[0], [1], [2], [3]]"),
+        (gathered, "[[0, 1, 2, 3]]"),
         (turned, "[[0, 7], [7, 0]]"),
         (turned, "[[0, 2], [2, 4]]"),
     ],
@@ -103,7 +134,8 @@ def test_an_argument_of_another_type_is_refused_as_on_one_device() -> None:
 def test_collectives_are_of_all_devices_of_the_mesh(
     function: Callable[..., jax.Array], groups: str
 ) -> None:
-    kind = f"{groups.count('[') - 1}x2xi64"
+    n_groups = groups.count("[") - 1
+    kind = f"{n_groups}x{(groups.count(',') + 1) // n_groups}xi64"
     dense = re.compile(
         r"(replica_groups|source_target_pairs) = "
         r"(?:dense<[^>]*> : tensor<\w+>|#stablehlo\.replica_group_mesh_axes<.*?\]>)"
@@ -143,6 +175,12 @@ def test_a_program_runs_on_as_many_devices_as_it_was_exported_for() -> None:
     alone = bytes(jax.export.export(jax.jit(jnp.sin), platforms=["cpu"])(X).serialize())
     with pytest.raises(InvalidArgumentError, match="for 1 devices"):
         compile_exported(inspected(alone), mesh_on(AXES, DEVICES), ())
+
+
+def test_a_collective_without_a_channel_is_refused() -> None:
+    channel = re.compile(r"channel_handle = #stablehlo\.channel_handle<[^>]*>, ")
+    with pytest.raises(InvalidArgumentError, match="without a channel"):
+        validated(changed(sent(turned), (channel, "")))
 
 
 def test_communication_on_one_device_stays_refused() -> None:
