@@ -10,6 +10,9 @@ stages work on different microbatches at the same time. There is no schedule: th
 data allows. Each iteration computes the gradient of one microbatch, so the result is the schedule
 that is known as 1F1B. Parameters, their gradients and the state of Adam stay on the device of their
 stage; only activations and the gradients of activations are sent.
+
+The device of a stage is a mesh: two devices of a task share each weight of a layer, as do those of
+Adam. After the loss the checkpoint is restored in two stages, each on a mesh of four.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 import optax
 from flax import nnx
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
 import jflow as tf
 
@@ -36,9 +40,20 @@ LENGTH, N_HEADS, N_BLOCKS, BATCH = 64, 4, 4, 8
 """The characters of a text, the heads of a block, the blocks, the texts of a microbatch."""
 OPTIMIZER = optax.adam(2e-3)
 
-FOUR_STAGES = [f"/job:worker/task:{task}/device:CPU:{i}" for task in range(2) for i in range(2)]
-TWO_STAGES = [f"/job:worker/task:{task}/device:CPU:0" for task in range(2)]
-ONE_DEVICE = TWO_STAGES[:1]
+TASKS = [f"/job:worker/task:{task}" for task in range(2)]
+FOUR_STAGES = [f"{task}/device:MESH:{i}[model=2]" for task in TASKS for i in range(2)]
+TWO_STAGES = [f"{task}/device:MESH:0[model=4]" for task in TASKS]
+TWO_DEVICES = [f"{task}/device:CPU:0" for task in TASKS]
+ONE_DEVICE = TWO_DEVICES[:1]
+
+SHARDINGS = {
+    "query": P(None, "model"),
+    "key": P(None, "model"),
+    "value": P(None, "model"),
+    "hidden": P(None, "model"),
+    "out": P("model"),
+}
+"""How the weights of layers are divided: by heads and hidden units, as Megatron does."""
 
 NAMES = ["embedding", *(f"block_{i}" for i in range(N_BLOCKS)), "head"]
 """The layers, as pictures call them."""
@@ -122,7 +137,7 @@ class Pipeline:
             params = nnx.to_pure_dict(state)
             initial = {"params": params, "adam": OPTIMIZER.init(params)}
             with tf.device(device):
-                self.state.append(jax.tree.map(tf.Variable, initial))
+                self.state.append(jax.tree_util.tree_map_with_path(variable_on(device), initial))
             self._graphdefs.append(graphdef)
         self.step = tf.function(self._step)
 
@@ -152,6 +167,17 @@ class Pipeline:
                 x = nnx.merge(graphdef, of_layer)(x)
         with tf.device(self._devices[-1]):
             return optax.softmax_cross_entropy_with_integer_labels(x, wanted).mean()
+
+
+def variable_on(device: str) -> Callable[[Any, Any], tf.Variable]:
+    """Returns a function that makes the variable of a weight, divided if the device is a mesh."""
+
+    def make(path: Any, value: Any) -> tf.Variable:
+        layer = next((key.key for key in path if getattr(key, "key", "") in SHARDINGS), None)
+        sharding = SHARDINGS[layer] if layer is not None and "MESH" in device else None
+        return tf.Variable(value, sharding=sharding)
+
+    return make
 
 
 def values(variables: Any) -> Any:
@@ -202,19 +228,20 @@ def train_with_a_kill(
     with tf.connect(cluster.target()):
         model = Pipeline(layers, TWO_STAGES)
         tf.checkpoint.restore(path, model.state)
-        print(f"restored before step {half}, now in two stages")
+        print(f"restored before step {half}, now in two stages on larger meshes")
         train(model, texts, range(half, n_steps))
 
 
 def compare(layers: Layers, texts: Texts, path: Path, n_steps: int = 6) -> None:
-    """Makes the same steps from the same checkpoint in three ways.
+    """Makes the same steps from the same checkpoint in four ways.
 
     The Python loop takes half a minute to compile, because its program contains each microbatch.
     """
     for name, devices, scan in (
-        ("scan over two stages", TWO_STAGES, lax.scan),
+        ("scan over two stages, each on two devices", FOUR_STAGES[::2], lax.scan),
+        ("scan over two stages", TWO_DEVICES, lax.scan),
         ("scan on one device", ONE_DEVICE, lax.scan),
-        ("Python loop over two stages", TWO_STAGES, unrolled),
+        ("Python loop over two stages", TWO_DEVICES, unrolled),
     ):
         model = Pipeline(layers, devices, scan)
         tf.checkpoint.restore(path, model.state)
@@ -234,10 +261,10 @@ def unrolled(body: Callable[..., Any], carry: Any, elements: Any) -> Any:
 
 
 def start_cluster() -> tf.LocalCluster:
-    """Two tasks as if on two machines: each has two devices, and a core of its own."""
-    os.environ["JAX_NUM_CPU_DEVICES"] = "2"  # of the tasks; JAX has read it in this process
+    """Two tasks as if on two machines: each has four devices, and a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
-    return tf.LocalCluster(ps=0, workers=2, cores=(cores[0], cores[-1]))
+    resources = tf.TaskResources(cpu_devices=4)
+    return tf.LocalCluster(ps=0, workers=2, cores=(cores[0], cores[-1]), resources=resources)
 
 
 def main() -> None:

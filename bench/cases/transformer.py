@@ -1,4 +1,4 @@
-"""A training step of `examples/pipelined_transformer.py`: two stages, one device, and unrolled."""
+"""A step of `examples/pipelined_transformer.py`: stages, meshes, one device, and unrolled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def main() -> None:
     texts = example.Texts(N_MICROBATCHES)
     layers = example.make_layers(texts.n_characters, WIDTH)
     ways = {
-        "transformer step, two stages": (example.TWO_STAGES, jax.lax.scan),
+        "transformer step, two stages": (example.TWO_DEVICES, jax.lax.scan),
+        "transformer step, two stages on meshes of two": (example.FOUR_STAGES[::2], jax.lax.scan),
         "transformer step, one device": (example.ONE_DEVICE, jax.lax.scan),
-        "transformer step, Python loop over two stages": (example.TWO_STAGES, example.unrolled),
+        "transformer step, Python loop over two stages": (example.TWO_DEVICES, example.unrolled),
     }
     batch = texts(0)
     with example.start_cluster() as cluster, tf.connect(cluster.target()):

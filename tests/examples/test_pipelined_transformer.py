@@ -43,13 +43,10 @@ def test_it_learns_and_continues_from_the_checkpoint_in_fewer_stages() -> None:
     before, after = losses("step 10", run.stdout)
     assert after == pytest.approx(before, abs=2e-4)
     first, *others = losses("(?:scan|Python loop) .*", run.stdout)
-    assert others == pytest.approx([first] * 2, abs=2e-4)
+    assert others == pytest.approx([first] * 3, abs=2e-4)
 
 
-def test_only_activations_and_their_gradients_are_sent(
-    example: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "2")  # the example sets it
+def test_only_activations_and_their_gradients_are_sent(example: ModuleType) -> None:
     texts = example.Texts(N_MICROBATCHES)
     layers = example.make_layers(texts.n_characters, WIDTH)
     with example.start_cluster() as cluster, tf.connect(cluster.target()):
