@@ -23,7 +23,7 @@ import numpy as np
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.launch.child import main
 from jflow.state.core.task import TaskCalls
 from jflow.task.server import Server
@@ -85,11 +85,13 @@ class _SlowTransport:
         self._port = _Port(links.bandwidth)
         self._leaving: list[tuple[int, int, asyncio.Future[float]]] = []
 
-    async def deliver(self, target: Task, step: int, values: Mapping[int, Array | None]) -> None:
+    async def deliver(
+        self, target: Task, step: int, values: Mapping[int, SentArray | None]
+    ) -> None:
         """See `TensorTransport`; each value leaves as soon as the port has let it through."""
         await all_of(self._deliver(target, step, edge, tensor) for edge, tensor in values.items())
 
-    async def _deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
+    async def _deliver(self, target: Task, step: int, edge: int, tensor: SentArray | None) -> None:
         if tensor is not None:
             await asyncio.sleep(await self._seconds(edge, tensor.nbytes))
         sending = self._transport.deliver(target, step, {edge: tensor})

@@ -214,6 +214,32 @@ def test_values_cross_between_meshes_of_different_sizes():
     np.testing.assert_allclose(found, y / (1 + (y @ W[0]) ** 2), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [P("a"), P(("a", "b")), P(("b", "a")), P(None, "a"), P("a", "b"), P("b", "a"), P()],
+    ids=str,
+)
+def test_values_of_any_sharding_cross_to_another_task(spec, cluster):
+    value = np.arange(640 * 960, dtype=np.float32).reshape(640, 960)
+    with tf.connect(cluster.target()):
+        with tf.device("/job:worker/task:0", mesh={"a": 2, "b": 2}):
+            v = tf.Variable(value, sharding=spec)
+
+        @tf.function
+        def step():
+            with tf.device("/job:worker/task:0", mesh={"a": 2, "b": 2}):
+                y = jax.lax.with_sharding_constraint(jnp.negative(v.value()), spec)
+            with tf.device("/job:worker/task:1", mesh={"c": 2}):
+                x = jax.lax.with_sharding_constraint(v.value(), P(None, "c"))
+                return x + 0, y + 1
+
+        for n in range(3):
+            x, y = step()
+            np.testing.assert_array_equal(x, value + n)
+            np.testing.assert_array_equal(y, 1 - value - n)
+            v.assign_add(np.ones_like(value))
+
+
 def test_what_jax_cannot_differentiate_on_meshes_of_different_sizes_says_so():
     with pytest.raises(tf.errors.UnimplementedError, match="meshes of one size"):
         tf.function(jax.grad(lambda x, w: jnp.sum(mixed(x, w))))(X, W)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import InvalidArgumentError, OpError, UnknownError
 from jflow.net.protocol.codec import error_to_status
 from jflow.net.protocol.rpcs import CALLED_BACK
@@ -30,7 +30,7 @@ class Callbacks:
     def __init__(
         self,
         functions: Sequence[CallbackFunction],
-        send: Callable[[int, pb.Envelope, Sequence[Array]], None],
+        send: Callable[[int, pb.Envelope, Sequence[SentArray]], None],
     ) -> None:
         self._functions = functions
         self._send = send
@@ -54,10 +54,10 @@ class Callbacks:
             results = self._functions[number](operands)
         except Exception as error:
             failed = self.error = error
-        reply, results = CALLED_BACK.envelope(call, number, results)
+        reply, values = CALLED_BACK.envelope(call, number, results)
         if failed is not None:
             reply.status.CopyFrom(error_to_status(_callback_error(failed), ""))
-        self._send(call, reply, results)
+        self._send(call, reply, values)
 
 
 def _callback_error(error: Exception) -> OpError:

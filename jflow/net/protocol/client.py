@@ -15,7 +15,7 @@ from jflow.base.cluster import Target, Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.deadline.notices import WaitNotice
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import admitted_info, new_nonce
@@ -355,7 +355,7 @@ class MasterClient:
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
-    def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+    def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[SentArray]) -> None:
         self._channel.send(key, control_of(envelope, tensors), tensors)
 
     def _receive_frame(self, frame: bytes) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from jflow.base.cluster import Target
 from jflow.base.deadline import Deadline
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.net.protocol.codec import frames_of
 from jflow.net.protocol.frame import LARGE_BYTES, Message, encode, start_encoding
 from jflow.net.protocol.handshake import INFO_ID
@@ -79,12 +79,12 @@ class ClientChannel:
         """Sends a frame of the handshake."""
         self._outbox.put(INFO_ID, iter([frame]))
 
-    def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+    def send_request(self, key: int, control: bytes, tensors: Sequence[SentArray]) -> None:
         """Sends a message at once if possible, else as `send`; call it inside `interrupts()`."""
         if self._data is None or not self._data.send_now(control, tensors):
             self.send(key, control, tensors)
 
-    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+    def send(self, key: int, control: bytes, tensors: Sequence[SentArray]) -> None:
         """Enqueues a message to send; messages of one key are sent in order.
 
         Args:

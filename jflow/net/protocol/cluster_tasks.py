@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 
 from jflow.base.cluster import ClusterSpec, Target, Task
 from jflow.base.drivers.loop import TaskSet
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.handshake import Caller, Secret
 from jflow.net.protocol.peer import Arrivals, Peer
@@ -91,7 +91,7 @@ class ClusterTasks:
         return peer
 
     def deliver(
-        self, target: Task, step: int, values: Mapping[int, Array | None]
+        self, target: Task, step: int, values: Mapping[int, SentArray | None]
     ) -> Awaitable[None] | None:
         """Sends values to another task. See `Peer.deliver`."""
         return self.peer(target).deliver(step, values)

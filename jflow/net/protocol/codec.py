@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from jflow.base.cluster import Device
 from jflow.base.values import (
     NUMBERS,
     Array,
+    BlockArray,
+    SentArray,
     is_string_tensor,
     raw_bytes,
     read_strings,
@@ -46,16 +49,16 @@ NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 # Messages --------------------------------------------------------------------------------------
 
 
-def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
+def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[SentArray]) -> Iterator[bytes]:
     """Encodes an envelope and its tensors as frames of bytes. Arguments as of `frames_of`."""
     return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
 
 
-def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
+def control_of(envelope: pb.Envelope, tensors: Sequence[SentArray]) -> bytes:
     """Encodes the control part of a message; sets `envelope.tensors` from the tensors."""
     del envelope.tensors[:]
     for tensor in tensors:
-        name = NAMES.get(tensor.dtype) or type_name(tensor)
+        name = NAMES.get(tensor.dtype) or type_name(np.asarray(tensor))
         if name == string.name:
             check_strings(tensor.size)
         envelope.tensors.add(dtype=name, shape=tensor.shape)
@@ -63,7 +66,7 @@ def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
 
 
 def frames_of(
-    encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[Array]
+    encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[SentArray]
 ) -> Iterator[F]:
     """Encodes a message as frames, in the form that the stream writes.
 
@@ -74,10 +77,11 @@ def frames_of(
       tensors: arrays of any dtype of JAX, and host values.
     """
     are_numbers = not any(map(is_string_tensor, tensors))
-    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
+    payload = [*chain.from_iterable(map(_bytes_of, tensors))]
+    return encoder(frame_id, control, payload, are_numbers)
 
 
-def small_payload(tensors: Sequence[Array]) -> bytes | None:
+def small_payload(tensors: Sequence[SentArray]) -> bytes | None:
     """Returns the payload of numeric tensors if it takes at most `SMALL_BYTES`, else None."""
     arrays, n_bytes = [], 0
     for tensor in tensors:
@@ -89,11 +93,19 @@ def small_payload(tensors: Sequence[Array]) -> bytes | None:
     return b"".join(arrays)
 
 
-def _bytes_of(tensor: Array) -> ByteBuffer:
-    """Returns a tensor's bytes in row-major order; a view unless the tensor is small."""
+def _bytes_of(tensor: SentArray) -> Iterator[ByteBuffer]:
+    """Yields a tensor's bytes in row-major order; views of them unless the tensor is small.
+
+    Encoders put each buffer at a multiple of `ALIGNMENT`; so all but the last fill theirs.
+    """
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_string_tensor(tensor)):
-        return tensor.tobytes()
-    return raw_bytes(tensor).data
+        yield tensor.tobytes()
+    elif isinstance(tensor, BlockArray) and not any(
+        one.nbytes % ALIGNMENT for one in tensor.blocks
+    ):
+        yield from (raw_bytes(block).data for block in tensor.blocks)
+    else:
+        yield raw_bytes(np.asarray(tensor)).data
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.net.protocol import settings
 
 MAX_UNREAD_BYTES = 16 << 20
@@ -42,7 +42,7 @@ MESSAGE_BYTES = 1024
 """The size of a reply without its values."""
 
 
-def total_bytes(values: Sequence[Array]) -> int:
+def total_bytes(values: Sequence[SentArray]) -> int:
     """Returns the total size of values in bytes; a plain loop, because each call runs it."""
     total = 0
     for value in values:
@@ -144,7 +144,7 @@ class Unsent:
         self._waiter: asyncio.Future[None] | None = None
 
     @contextmanager
-    def sending(self, values: Sequence[Array]) -> Iterator[None]:
+    def sending(self, values: Sequence[SentArray]) -> Iterator[None]:
         """Context manager that counts a reply while it is being sent."""
         n_bytes = total_bytes(values)
         # Larger ones are sent from the memory of their values, and credits limit them.

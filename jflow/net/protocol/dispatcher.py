@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from jflow.base.drivers.coroutines import Waited, noticing
 from jflow.base.logs import event
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import (
     AbortedError,
     CancelledError,
@@ -43,7 +43,7 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 _LOG = logging.getLogger(__name__)
 
 S = TypeVar("S")
-Reply = tuple[pb.Envelope, Sequence[Array]]
+Reply = tuple[pb.Envelope, Sequence[SentArray]]
 CALL_CANCELLED = "the call was cancelled"
 """The message of a cancelled call's reply; "; " and what it was waiting for may follow."""
 
@@ -363,7 +363,7 @@ class Dispatcher(Generic[S]):
         self._working.pop(call, None)
         return reply
 
-    async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
+    async def _send(self, reply: pb.Envelope, values: Sequence[SentArray]) -> None:
         # If the caller is gone, the task that reads the stream notices its end.
         with suppress(BrokenStreamError), self._unsent.sending(values):
             try:

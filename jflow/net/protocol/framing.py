@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.net.protocol.codec import frames_of, small_payload
 from jflow.net.protocol.frame import (
     CHUNK_BYTES,
@@ -35,9 +35,11 @@ class Framing(Protocol):
     def n_received(self) -> int: ...
 
     @property
-    def write_now(self) -> Callable[[int, bytes, Sequence[Array]], bool | None] | None: ...
+    def write_now(self) -> Callable[[int, bytes, Sequence[SentArray]], bool | None] | None: ...
 
-    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+    def frames(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> Iterator[Any]:
         """Encodes a message as the frames that the stream writes.
 
         Raises:
@@ -80,7 +82,9 @@ class ByteFraming:
         self._assembler = Assembler()
         self.n_received = 0
 
-    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+    def frames(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> Iterator[Any]:
         return frames_of(encode, message_id, control, tensors)
 
     def feed(self, read: bytes) -> Message | None:
@@ -126,11 +130,13 @@ class PartsFraming:
         self.offer_first = offer_first
         self._end = end
 
-    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+    def frames(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> Iterator[Any]:
         return frames_of(self._encode, message_id, control, tensors)
 
     def _write_small(
-        self, message_id: int, control: bytes, tensors: Sequence[Array]
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
     ) -> bool | None:
         payload = small_payload(tensors)
         if payload is None or len(control) > SMALL_BYTES or self._write_frame is None:

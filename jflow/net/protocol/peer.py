@@ -20,7 +20,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.failpoints import async_failpoint
 from jflow.base.logs import event
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import RestartedError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import enter, new_nonce
@@ -197,7 +197,7 @@ class Peer:
     ) -> None:
         """See `TaskProxy.begin_plans`."""
 
-    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+    def deliver(self, step: int, values: Mapping[int, SentArray | None]) -> Awaitable[None] | None:
         """Sends values and signals (None) of a step by edge; batches them unless they are large.
 
         They never overtake the call of `run` that begins the step, if that goes the same way: the
@@ -214,7 +214,7 @@ class Peer:
             return self._deliver_over_new(step, values)
         return link.deliver(step, values)
 
-    async def _deliver_over_new(self, step: int, values: Mapping[int, Array | None]) -> None:
+    async def _deliver_over_new(self, step: int, values: Mapping[int, SentArray | None]) -> None:
         """Like `deliver`, after opening a connection."""
         link = await self._open_link()
         sending = None if link is None else link.deliver(step, values)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from jflow.base.cluster import Task
 from jflow.base.drivers.coroutines import Waited, begin, retrieve
 from jflow.base.drivers.loop import TaskSet
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.codec import error_of
@@ -97,10 +97,10 @@ class UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
 
-def _batches(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
+def _batches(values: Mapping[int, SentArray | None]) -> Iterator[Mapping[int, SentArray | None]]:
     """Groups values into messages of up to CHUNK_BYTES; a larger value gets its own."""
     n_bytes = 0
-    some: dict[int, Array | None] = {}
+    some: dict[int, SentArray | None] = {}
     for edge, value in values.items():
         size = 0 if value is None else aligned(value.nbytes)
         if some and n_bytes + size > CHUNK_BYTES:
@@ -177,7 +177,7 @@ class PeerLink:
         if (sending := self._send(request)) is not None:
             await asyncio.shield(sending)
 
-    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+    def deliver(self, step: int, values: Mapping[int, SentArray | None]) -> Awaitable[None] | None:
         """See `Peer.deliver`."""
         if self._beginnings and (beginning := self._beginnings.get(step)) is not None:
             return self._deliver_after(beginning, step, values)
@@ -186,7 +186,7 @@ class PeerLink:
         return _all_sent(unsent) if unsent else None
 
     async def _deliver_after(
-        self, beginning: asyncio.Future[None], step: int, values: Mapping[int, Array | None]
+        self, beginning: asyncio.Future[None], step: int, values: Mapping[int, SentArray | None]
     ) -> None:
         """Like `deliver`, once the call that begins the step has left."""
         await asyncio.wait([beginning])
@@ -220,7 +220,7 @@ class PeerLink:
         sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
         return sending
 
-    async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
+    async def _send_control(self, control: bytes, tensors: Sequence[SentArray]) -> None:
         if self.is_broken:
             raise self._loss_error(self._cause)
         await self._wait_until_sent(self._stream.send_control(control, tensors))

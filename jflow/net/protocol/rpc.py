@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.codec import control_of
@@ -48,7 +48,7 @@ def deadline_of(timeout_s: float, remaining_s: float) -> Deadline:
     return Deadline(timeout_s, remaining_s) if remaining_s > 0 else FOREVER
 
 
-Outgoing = tuple[Any, Sequence[Array]]
+Outgoing = tuple[Any, Sequence[SentArray]]
 """A message, None if there is nothing but tensors, and its tensors."""
 
 
@@ -63,7 +63,7 @@ class RepeatedCall(NamedTuple):
 
     key: Hashable
     numbers: CallNumbers
-    tensors: Sequence[Array]
+    tensors: Sequence[SentArray]
 
 
 class CallRequest:
@@ -80,7 +80,7 @@ class CallRequest:
     def __init__(
         self,
         name: str,
-        make: Callable[[], tuple[pb.Envelope, Sequence[Array]]],
+        make: Callable[[], tuple[pb.Envelope, Sequence[SentArray]]],
         repeated: RepeatedCall | None,
     ) -> None:
         self._name = name
@@ -185,7 +185,9 @@ class Rpc(Generic[S_contra, P, R]):
         make = partial(self.envelope, *args, **kwargs)
         return CallRequest(self.body or self.name, make, self.repeated(*args, **kwargs))
 
-    def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
+    def envelope(
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[pb.Envelope, Sequence[SentArray]]:
         """Returns the envelope of the request for these arguments, and its tensors."""
         message, tensors = self.request(*args, **kwargs)
         return pb.Envelope(**{self.body or self.name: message}), tensors

@@ -18,7 +18,7 @@ from jflow.base.cluster import Task
 from jflow.base.deadline.clock import boot_id, now
 from jflow.base.drivers.coroutines import Started
 from jflow.base.failpoints import async_failpoint
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.frame import new_tuple
@@ -308,7 +308,7 @@ RUN_PLANS = Rpc(
 # Values between tasks ---------------------------------------------------------------------------
 
 
-def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
+def _send_tensors(step: int, values: Mapping[int, SentArray | None]) -> Outgoing:
     tensors = {edge: value for edge, value in values.items() if value is not None}
     signals = [edge for edge in values if edge not in tensors]
     return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
@@ -341,7 +341,7 @@ async def _deliver_all(
         await worker.make_room()
 
 
-def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> RepeatedCall:
+def _repeated_tensors(step: int, values: Mapping[int, SentArray | None]) -> RepeatedCall:
     tensors = [value for value in values.values() if value is not None]
     key = tuple((edge, value is None) for edge, value in values.items())
     return RepeatedCall(key, (step, 0, 0), tensors)

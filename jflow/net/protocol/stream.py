@@ -11,7 +11,7 @@ from typing import Any
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import OpError
 from jflow.net.protocol.codec import (
     control_of,
@@ -59,7 +59,7 @@ class MessageStream:
         self.encoder = TemplateEncoder()
         self._decoder = TemplateDecoder()
 
-    async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+    async def send(self, envelope: pb.Envelope, tensors: Sequence[SentArray] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
 
         Raises:
@@ -69,11 +69,11 @@ class MessageStream:
         """
         await self.send_control(control_of(envelope, tensors), tensors)
 
-    async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
+    async def send_control(self, control: bytes, tensors: Sequence[SentArray] = ()) -> None:
         """Like `send`, for a control part that is already encoded."""
         await self._write_all(self._framing.frames(next(self._frame_ids), control, tensors))
 
-    def send_now(self, control: bytes, tensors: Sequence[Array] = ()) -> Awaitable[None] | None:
+    def send_now(self, control: bytes, tensors: Sequence[SentArray] = ()) -> Awaitable[None] | None:
         """Like `send_control`, without waiting if the stream accepts the message at once.
 
         Returns:
@@ -86,7 +86,7 @@ class MessageStream:
             return self.send_control(control, tensors)
         return self._write_all(iter(([],)))
 
-    def try_send(self, control: bytes, tensors: Sequence[Array] = ()) -> bool:
+    def try_send(self, control: bytes, tensors: Sequence[SentArray] = ()) -> bool:
         """Like `send_now`, unless that would wait; sends what is left over in the background.
 
         Returns:
@@ -97,7 +97,7 @@ class MessageStream:
             self._flushing = asyncio.ensure_future(self._flush())
         return has_left is not None
 
-    def _write_now(self, control: bytes, tensors: Sequence[Array]) -> bool | None:
+    def _write_now(self, control: bytes, tensors: Sequence[SentArray]) -> bool | None:
         """Writes a message if the stream can do so now; returns whether all of it has left.
 
         None if nothing was done.

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jflow.base.values import NUMBERS, Array
+from jflow.base.values import NUMBERS, Array, SentArray
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.codec import NAMES, checked_shape, open_control, open_tensors
 from jflow.net.protocol.credits import ReplySize
@@ -68,7 +68,7 @@ class TemplateReply(NamedTuple):
       make: makes the envelope, with nothing but a body.
     """
 
-    tensors: Sequence[Array]
+    tensors: Sequence[SentArray]
     key: Hashable = None
     make: Callable[[], pb.Envelope] = pb.Envelope
 
@@ -229,7 +229,7 @@ class TemplateEncoder:
         self,
         key: Hashable,
         varying: Varying,
-        tensors: Sequence[Array],
+        tensors: Sequence[SentArray],
         make: Callable[[], pb.Envelope],
     ) -> bytes | None:
         """Encodes the control part of a message; returns None if it cannot have a template.

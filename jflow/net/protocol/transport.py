@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from jflow.base.cluster import Target, Task
 from jflow.base.deadline import Deadline
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
 from jflow.net.protocol.frame import Message
 from jflow.net.protocol.framing import Framing
@@ -134,14 +134,14 @@ class ClientData(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+    def send(self, key: int, control: bytes, tensors: Sequence[SentArray]) -> None:
         """Sends a message; messages of one key are sent in order. Never blocks.
 
         Raises:
           ResourceExhaustedError: if it is too large.
         """
 
-    def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
+    def send_now(self, control: bytes, tensors: Sequence[SentArray]) -> bool:
         """Sends a message if it can leave at once; otherwise does nothing.
 
         Call it in a block of `deferred_interrupts`.

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jflow.base.deadline import Deadline
-from jflow.base.values import Array, is_string_tensor, raw_bytes, read_strings
+from jflow.base.values import Array, SentArray, is_string_tensor, raw_bytes, read_strings
 from jflow.net.protocol.buffers import receive_buffer
 from jflow.net.protocol.frame import NOTHING, SMALL_BYTES, Message, check_control
 from jflow.net.protocol.framing import Framing
@@ -79,11 +79,11 @@ class InprocClient:
         self._on_message, self._on_end = received, ended
         return self
 
-    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+    def send(self, key: int, control: bytes, tensors: Sequence[SentArray]) -> None:
         with deferred_interrupts():
             self.send_now(control, tensors)
 
-    def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
+    def send_now(self, control: bytes, tensors: Sequence[SentArray]) -> bool:
         self._call(self._put, _message(control, list(map(_copy_tensor, tensors))))
         return True
 
@@ -201,11 +201,11 @@ class _ObjectFraming:
         self.n_received = 0
 
     def frames(
-        self, message_id: int, control: bytes, tensors: Sequence[Array]
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
     ) -> Iterator[Message]:
         yield _message(control, list(map(_share_tensor, tensors)))
 
-    def write_now(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> bool:
+    def write_now(self, message_id: int, control: bytes, tensors: Sequence[SentArray]) -> bool:
         self._client.take(_message(control, list(map(_share_tensor, tensors))))
         return True
 
@@ -224,23 +224,24 @@ def _message(control: bytes, tensors: Sequence[Array]) -> Message:
     return Message(0, control, NOTHING, tensors=tensors)
 
 
-def _copy_tensor(tensor: Array) -> Array:
+def _copy_tensor(tensor: SentArray) -> Array:
     """Copies a tensor for a message; large ones into a pooled buffer."""
-    if is_string_tensor(tensor):
-        strings, _ = read_strings(raw_bytes(tensor), tensor.size)
-        return strings.reshape(tensor.shape)
-    if tensor.nbytes <= SMALL_BYTES:
-        return np.array(tensor)
-    copy = receive_buffer(tensor.nbytes)
-    copy[:] = raw_bytes(tensor)
-    return copy.view(tensor.dtype).reshape(tensor.shape)
+    whole = np.asarray(tensor)
+    if is_string_tensor(whole):
+        strings, _ = read_strings(raw_bytes(whole), whole.size)
+        return strings.reshape(whole.shape)
+    if whole.nbytes <= SMALL_BYTES:
+        return np.array(whole)
+    copy = receive_buffer(whole.nbytes)
+    copy[:] = raw_bytes(whole)
+    return copy.view(whole.dtype).reshape(whole.shape)
 
 
-def _share_tensor(tensor: Array) -> Array:
+def _share_tensor(tensor: SentArray) -> Array:
     """Returns a read-only view of a tensor, or a copy if it is small, which is faster."""
     if tensor.nbytes <= SMALL_BYTES:
         return np.array(tensor)
-    view = tensor.view()
+    view = np.asarray(tensor).view()
     view.flags.writeable = False
     return view
 

@@ -24,7 +24,7 @@ from io import FileIO
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from jflow.base.values import Array
+from jflow.base.values import SentArray
 from jflow.errors import OpError
 from jflow.net.protocol.codec import frames_of, small_payload
 from jflow.net.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message, start_encoding
@@ -89,13 +89,13 @@ class SocketClient:
     def n_signs(self) -> int:
         return self._parser.n_received + self._n_chunks
 
-    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+    def send(self, key: int, control: bytes, tensors: Sequence[SentArray]) -> None:
         frames = frames_of(self._segments.encode, next(self._ids), control, tensors)
         self._outbox.put(key, start_encoding(frames))
         with deferred_interrupts():
             self._flush_soon()
 
-    def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
+    def send_now(self, control: bytes, tensors: Sequence[SentArray]) -> bool:
         payload = small_payload(tensors) if len(control) <= SMALL_BYTES else None
         if payload is None:
             return False

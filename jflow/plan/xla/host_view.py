@@ -1,11 +1,11 @@
-"""`host_view`: values of devices as NumPy arrays, without effect on the arrays of JAX."""
+"""Values of devices in the memory of the host, without effect on the arrays of JAX."""
 
 from __future__ import annotations
 
 import jax
 import numpy as np
 
-from jflow.base.values import Array
+from jflow.base.values import Array, BlockArray, SentArray
 
 
 def host_view(value: jax.Array) -> Array:
@@ -23,6 +23,20 @@ def host_view(value: jax.Array) -> Array:
         return np.asarray(memoryview(value))
     except BufferError:  # it is not in the memory of the host, or of a dtype such as bfloat16
         return np.asarray(value.addressable_data(0))
+
+
+def host_blocks(value: jax.Array) -> SentArray:
+    """Returns a computed value to be sent; in blocks if each device has some of its rows.
+
+    Returns:
+      On a CPU views of the memory of the devices, unless other dimensions than the first one are
+      divided; else a copy.
+    """
+    parts = [shard for shard in value.addressable_shards if shard.replica_id == 0]
+    if len(parts) == 1 or any(one.data.shape[1:] != value.shape[1:] for one in parts):
+        return host_view(value)
+    parts.sort(key=lambda one: one.index[0].start or 0)
+    return BlockArray([host_view(one.data) for one in parts])
 
 
 def _gathered(value: jax.Array) -> Array:

@@ -82,7 +82,7 @@ class MeshProgram:
             return np.asarray(value, aval.dtype)  # a number of Python
         # What JAX narrows on this thread is narrowed here.
         narrow = jax.dtypes.canonicalize_dtype(value.dtype) == aval.dtype
-        return value.astype(aval.dtype) if narrow else value
+        return value.astype(aval.dtype, copy=False) if narrow else value
 
     def _has(self, value: jax.Array) -> bool:
         sharding = value.sharding

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.cluster import Device
-from jflow.base.values import Array, is_string_tensor
+from jflow.base.values import Array, SentArray, is_string_tensor
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call, Recv, Slot
-from jflow.plan.xla.host_view import host_view
+from jflow.plan.xla.host_view import host_blocks, host_view
 from jflow.plan.xla.internals import ConcreteArray
 from jflow.plan.xla.mesh_program import Kept
 from jflow.state.core import StepEffect
@@ -135,6 +135,13 @@ class StepState:
             return np.asarray(value)
         view = host_view(value)
         return np.array(view) if copy else view
+
+    def sent_value(self, slot: Slot) -> SentArray:
+        """Returns the value of a slot to be sent, like `host_value` without a copy."""
+        value = self.slots[slot]
+        if isinstance(value, ConcreteArray):
+            return host_blocks(value)
+        return self.host_value(slot, copy=False)
 
     def array(self, slot: Slot) -> jax.Array:
         """Returns the value of a slot as an array that remains valid after the state is closed."""

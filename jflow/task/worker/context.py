@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
-from jflow.base.values import Array
+from jflow.base.values import Array, SentArray
 from jflow.errors import InvalidArgumentError, UnavailableError, UnimplementedError
 from jflow.net.protocol import Piggybacked, Waited
 from jflow.plan import Recv, Send
@@ -88,7 +88,7 @@ class TensorTransport(TasksOfCluster, Protocol):
     """Sends values to other tasks, and calls all tasks."""
 
     def deliver(
-        self, target: Task, step: int, values: Mapping[int, Array | None]
+        self, target: Task, step: int, values: Mapping[int, SentArray | None]
     ) -> Awaitable[None] | None:
         """Sends values and signals (None) to another task, by their edges.
 

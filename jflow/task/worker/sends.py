@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import Array, memory_bytes
+from jflow.base.values import SentArray, memory_bytes
 from jflow.net.protocol import begin
 from jflow.plan import Send, Slot
 from jflow.task.execution.linked import LinkedPlan
@@ -157,13 +156,12 @@ class PlanSends:
         for slot in slots:
             state.end_use(slot)
 
-    async def _host_value(self, slot: Slot) -> Array:
+    async def _host_value(self, slot: Slot) -> SentArray:
         """Returns a computed value in the memory of the host."""
         if not self._linked.is_on_mesh:
             return self._state.host_value(slot, copy=False)
-        gather = partial(self._state.host_value, slot, copy=False)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._context.threads, gather)
+        return await loop.run_in_executor(self._context.threads, self._state.sent_value, slot)
 
     def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from jflow import errors
 from jflow.base.cluster import Device, Task
 from jflow.base.values import NUMBERS as ELEMENTS
-from jflow.base.values import is_string_tensor
+from jflow.base.values import BlockArray, is_string_tensor
 from jflow.net.protocol.buffers import aligned_buffer
 from jflow.net.protocol.codec import (
     error_of,
     error_to_status,
     frames,
+    frames_of,
     open_message,
 )
-from jflow.net.protocol.frame import Assembler, Message
+from jflow.net.protocol.frame import Assembler, Message, encode_parts
 from jflow.net.protocol.plan_codec import plan_from_proto, plan_to_proto
 from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -161,6 +162,33 @@ def test_any_list_of_tensors_comes_back_in_order(kinds, seed):
 def test_the_memory_layout_of_a_tensor_does_not_matter(sent):
     _, (got,) = _through([sent])
     _same(got, sent)
+
+
+def _blocks(dtype, shapes, seed=0):
+    return BlockArray([_array(dtype, shape, seed + i) for i, shape in enumerate(shapes)])
+
+
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 300), min_size=1, max_size=4),
+    st.lists(st.integers(1, 16), max_size=2),
+    st.integers(0, 2**32),
+)
+def test_an_array_in_several_buffers_comes_back_as_one(dtype, n_rows, row, seed):
+    sent = _blocks(dtype, [(n, *row) for n in n_rows], seed)
+    assert (sent.size, sent.nbytes) == (np.asarray(sent).size, np.asarray(sent).nbytes)
+    _, got = _through([np.ones(3), sent, np.zeros(2)])
+    _same(got[1], np.asarray(sent))
+    _same(got[2], np.zeros(2))
+
+
+def test_an_array_in_several_buffers_is_sent_without_a_copy():
+    sent = _blocks(np.dtype("float32"), [(64, 64)] * 3)
+    buffers = [buffer for parts in frames_of(encode_parts, 1, b"", [sent]) for buffer in parts]
+    memory = [np.frombuffer(one, np.uint8) for one in buffers if isinstance(one, memoryview)]
+    assert len(memory) == len(sent.blocks)
+    for one, block in zip(memory, sent.blocks, strict=True):
+        assert np.shares_memory(one, block)
 
 
 def test_special_values_keep_every_bit():

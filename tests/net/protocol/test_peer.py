@@ -8,6 +8,7 @@ import pytest
 
 from jflow import errors
 from jflow.base.cluster import ClusterSpec, Device, Task
+from jflow.base.values import BlockArray
 from jflow.net.protocol import Registered
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -78,6 +79,23 @@ def test_the_host_is_asked_what_the_peer_was():
     assert release == ("release", 8)
     assert run[:3] == ("run", 5, 9)
     assert reset == ("reset", ["", "box"])
+
+
+def test_an_array_in_several_buffers_arrives_as_one():
+    sent = [BlockArray([np.full((n, 64), i) for i in range(4)]) for n in (1, 1000)]
+
+    async def check(peer):
+        # Often enough for shared memory, where there is any.
+        for step in range(4):
+            await delivered(peer, step, dict(enumerate(sent)))
+        await peer.run_plans(INCARNATION, 9, 1, [])
+
+    host = Host()
+    with_peer(host, check)
+    *came, _ = host.calls
+    assert len(came) == 8
+    for _, _, edge, got in came:
+        same(got, np.asarray(sent[edge]))
 
 
 def test_an_error_of_the_host_is_raised_where_it_was_asked():
