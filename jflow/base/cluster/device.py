@@ -104,6 +104,11 @@ class Device:
         start = self.index * self.n_devices
         return _alike(devices)[start : start + self.n_devices]
 
+    def is_among(self, devices: Sequence[Device]) -> bool:
+        """Whether a task with these devices has this device, or all devices of this mesh."""
+        members = self.members(devices)
+        return len(members) == self.n_devices and {*members} <= {*devices}
+
     @classmethod
     def parse(cls, name: str) -> Device:
         """Parses the full name of a device.

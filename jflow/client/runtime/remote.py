@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -46,6 +46,7 @@ from jflow.state.watch import (
     CoordinatorStatus,
     SessionWait,
     StatusRequest,
+    VariableStatus,
 )
 
 
@@ -284,22 +285,33 @@ class RemoteBackend:
         }
 
     def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
-        device, client = Device.parse(str(ref.spec)), self.connection(deadline)
-        wanted = ref.container, ref.name, str(device)
+        device = Device.parse(str(ref.spec))
+        tasks = _visible_tasks(self.connection(deadline).info, self._filters)
+        # One that is not where it was made has moved, to such a mesh.
+        moved = ""
+        for task in sorted(tasks, key=lambda task: (task != device.task, task)):
+            for one in self._variables_on(task, deadline):
+                if (one.container, one.name) != (ref.container, ref.name):
+                    continue
+                if one.device == str(device):
+                    return one.sharding
+                if Device.parse(one.device).axes == device.axes:
+                    moved = moved or one.sharding
+        return moved
+
+    def _variables_on(self, task: Task, deadline: Deadline) -> Iterator[VariableStatus]:
+        """Yields the variables of a task; none if it does not answer."""
         first, n_variables = 0, 1
         while first < n_variables:
             request = StatusRequest(("variables",), first)
-            (report,) = client.call(
-                WatchedCluster.inspect, request, [device.task], _LIST_TIMEOUT_S, deadline
+            (report,) = self.connection(deadline).call(
+                WatchedCluster.inspect, request, [task], _LIST_TIMEOUT_S, deadline
             )
             if report.status is None:
-                return ""
-            for one in report.status.variables:
-                if (one.container, one.name, one.device) == wanted:
-                    return one.sharding
+                return
+            yield from report.status.variables
             n_variables = report.status.totals.get("variables", 0)
             first += MAX_ITEMS
-        return ""
 
     def page(self) -> str:
         return page_of([f"grpc://{self._meant.address}"])

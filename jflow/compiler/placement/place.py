@@ -164,15 +164,6 @@ class GroupAssignment:
             placement |= localized(placement, self._movable(placement), self.fetches)
         return placement
 
-    def meshes(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
-        """Returns the meshes that the groups request, in order."""
-        found = (
-            _chosen(request.spec, devices[request.task], self.soft)
-            for request in self.requests.values()
-            if request.spec.type == MESH
-        )
-        return sorted({mesh for mesh in found if mesh is not None})
-
     def default_device(
         self, op: Operation, devices: Mapping[Task, Sequence[Device]]
     ) -> Device | None:
@@ -218,7 +209,7 @@ def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None
 def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:
     """Returns the first device that matches a request, accelerators before CPUs, or None."""
     if spec.type == MESH:
-        return _mesh(spec, devices)
+        return next(iter(meshes_for(spec, devices)), None)
     fitting = [
         device
         for device in devices
@@ -229,13 +220,15 @@ def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device |
     return min(fitting or devices, key=rank_of)
 
 
-def _mesh(spec: DeviceSpec, devices: Sequence[Device]) -> Device | None:
-    """Returns the mesh that a request names, or None if the task has too few devices for it."""
+def meshes_for(spec: DeviceSpec, devices: Sequence[Device]) -> list[Device]:
+    """Returns the meshes of a task that match a request; none if it has too few devices for it."""
     if spec.axes is None:
         everything = mesh_of_all(devices)
-        return everything if spec.index in (None, 0) else None
-    mesh = Device(devices[0].task, MESH, spec.index or 0, spec.axes)
-    return mesh if len(mesh.members(devices)) == mesh.n_devices else None
+        return [] if everything is None or spec.index not in (None, 0) else [everything]
+    n_devices = math.prod(size for _, size in spec.axes)
+    indices = range(len(devices) // n_devices) if spec.index is None else [spec.index]
+    meshes = (Device(devices[0].task, MESH, index, spec.axes) for index in indices)
+    return [mesh for mesh in meshes if len(mesh.members(devices)) == n_devices]
 
 
 def _no_device(

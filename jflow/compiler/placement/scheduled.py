@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jflow.base.cluster import Device, Task, Wiring
+from jflow.base.cluster import MESH, Device, Task, Wiring
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.bundle import is_small
 from jflow.compiler.graph.control import control_sources
@@ -31,7 +31,7 @@ from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.placement.group import Group
 from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of, trips_of
 from jflow.compiler.placement.memory import check_pinned, resident_bytes
-from jflow.compiler.placement.place import GroupAssignment, assign
+from jflow.compiler.placement.place import GroupAssignment, assign, meshes_for
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
     Handles,
@@ -182,7 +182,14 @@ class ScheduledAssignment:
         """
         tasks = self.tasks
         every = [device for task in self.every_task if task in tasks for device in devices[task]]
-        return every + self.rules.meshes(devices)
+        meshes = {
+            mesh
+            for group, request in self.rules.requests.items()
+            if request.spec.type == MESH
+            for task in self._tasks(group)
+            for mesh in meshes_for(request.spec, devices[task])
+        }
+        return every + sorted(meshes)
 
     def problem(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
@@ -226,6 +233,8 @@ class ScheduledAssignment:
         if not self._is_free(group):
             return []
         spec = self.rules.requests[group].spec
+        if spec.type == MESH:
+            return [mesh for task in self._tasks(group) for mesh in meshes_for(spec, devices[task])]
         return [
             device
             for task in self._tasks(group)

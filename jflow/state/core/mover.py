@@ -98,7 +98,9 @@ class StateMover:
 
     async def _connect(self, task: Task) -> None:
         info = await self._connected.connect(task, self._connect_timeout)
-        if task == self._target_task and self._target not in info.device_names:
+        if task != self._target_task:
+            return
+        if not Device.parse(self._target).is_among([*map(Device.parse, info.device_names)]):
             raise InvalidArgumentError(
                 f"{task} has no device {self._target}; it has {[*info.device_names]}"
             )
