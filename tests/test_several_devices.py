@@ -16,13 +16,16 @@ import numpy as np
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "split.py"
+SHARDED = PROGRAM.with_name("sharded.py")
 LOCAL = "/job:localhost/task:0"
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 
 
-def _run(environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+def _run(
+    environment: Mapping[str, str], *arguments: str, program: Path = PROGRAM
+) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), *arguments],
+        [sys.executable, str(program), *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -116,3 +119,37 @@ def test_what_is_lowered_otherwise_for_a_gpu_runs_on_one_of_another_task(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def _check_sharded(environment: Mapping[str, str], where: str) -> list[str]:
+    """Asserts that a model on a mesh trains as in JAX; returns the devices that there are."""
+    found = _run(environment, where, program=SHARDED)
+    task, reader = (LOCAL, LOCAL) if where == "local" else (WORKER, PS)
+    assert {f"{task}/device:MESH:0[model=2]", f"{reader}/device:CPU:0"} <= {*found["places"]}
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    w = jnp.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
+    momentum = jnp.zeros_like(w)
+    for loss in found["losses"]:
+        wanted, slope = jax.value_and_grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        np.testing.assert_allclose(loss, wanted, rtol=1e-2)
+        momentum = 0.9 * momentum + slope
+        w = w - 0.1 * momentum
+    assert [*found["losses"]] == sorted(found["losses"], reverse=True)
+    return list(found["devices"])
+
+
+@pytest.mark.parametrize("where", ["local", "cluster"])
+def test_a_model_is_sharded_over_cpus(where: str) -> None:
+    _check_sharded(os.environ | {"JAX_NUM_CPU_DEVICES": "2"}, where)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["local", "cluster"])
+def test_a_model_is_sharded_over_gpus(where: str, gpu: dict[str, str]) -> None:
+    counted = "import jax; print(len(jax.devices('gpu')))"
+    counting = [sys.executable, "-c", counted]
+    if int(subprocess.check_output(counting, env=gpu, text=True)) < 2:
+        pytest.skip("this machine has one GPU, and a mesh needs two")
+    # The only CPU of each task cannot be the mesh.
+    devices = _check_sharded(gpu, where)
+    assert any("GPU:1" in name for name in devices)

@@ -183,23 +183,6 @@ def test_a_loop_over_stages_each_on_a_mesh(cluster):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    sum(device.platform == "gpu" for device in jax.local_devices()) < 2,
-    reason="this machine has no two GPUs",
-)
-def test_a_mesh_is_of_gpus_where_there_are_several():
-    @tf.function
-    def summed(x):
-        with tf.device(mesh={"data": 2}):
-            return jax.shard_map(
-                lambda x: jax.lax.psum(x, "data"), in_specs=P("data"), out_specs=P()
-            )(x)
-
-    found = summed(X)
-    assert {device.platform for device in found.devices()} == {"gpu"}
-    np.testing.assert_allclose(found, X[:4] + X[4:], rtol=1e-6)
-
-
 def mixed(x, w):
     with tf.device(mesh={"data": 4}):
         y = jax.lax.with_sharding_constraint(jnp.sin(x) @ w, P("data"))
