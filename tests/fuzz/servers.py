@@ -174,7 +174,7 @@ def _program(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[]
         except OpError as error:
             return _named("refused", error)
         try:
-            client.run(registered.handle, [_FED], Deadline(_STEP_S))
+            client.run_step(registered.handle, [_FED], Deadline(_STEP_S))
         except DeadlineExceededError:
             return "ran too long"
         except OpError as error:

@@ -10,7 +10,7 @@ import jflow as tf
 from jflow import errors
 from jflow.base.cluster import Device, DeviceSpec, Task, mesh_of_all
 from jflow.compiler.pipeline import StepRequest, compile_step
-from jflow.compiler.placement import Inventory
+from jflow.compiler.placement import Inventory, Placer, strategy_of
 
 SQUARE = {"data": 2, "model": 2}
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -141,6 +141,21 @@ def test_no_strategy_chooses_a_mesh_and_each_keeps_one(name):
     assert places.pop(y.op.name).endswith("MESH:0[data=2,model=2]")
     on_mesh = [op for op, device in places.items() if "MESH" in device]
     assert all(op.startswith("Const") for op in on_mesh)
+
+
+def test_a_strategy_finds_the_task_that_has_an_open_mesh():
+    """The first one of the job, which the rules would take, is too small."""
+    small, large = Task("worker", 0), Task("worker", 1)
+    devices = {
+        task: tuple(Device(task, "CPU", i) for i in range(n))
+        for task, n in ((small, 1), (large, 4))
+    }
+    with tf.Graph().as_default() as graph, tf.device("/job:worker", mesh={"m": 4}):
+        y = tf.placeholder("float32", [4]) * 2
+    inventory = Inventory(small, (small, large), devices)
+    strategy = strategy_of("auto")
+    placement = Placer(False, False, strategy).assign(graph.get_operations(), inventory)
+    assert str(placement.place(devices)[y.op]) == "/job:worker/task:1/device:MESH:0[m=4]"
 
 
 def test_an_explanation_prices_a_mesh_as_its_devices_together():

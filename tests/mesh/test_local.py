@@ -1,17 +1,20 @@
 """Meshes of this process, whose threads start programs themselves."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import jflow as tf
 from jflow import errors
-from jflow.task.execution.device_order import DEVICE_ORDER
+from jflow.plan.xla.mesh_program import MeshProgram
+from jflow.task.execution.device_order import DEVICE_ORDER, DeviceUse
 from jflow.testing import wait_until
 
 X = np.ones(8, np.float32)
@@ -77,6 +80,68 @@ def test_a_step_gives_up_waiting_for_its_devices_at_its_deadline():
         assert not running.done()
         running.result()
         np.testing.assert_array_equal(session.run(total, {x: X}), [4, 4])
+
+
+def doubled_on(**place):
+    """A graph that doubles a placeholder somewhere."""
+    with tf.Graph().as_default() as graph, tf.device(**place):
+        x = tf.placeholder("float32", X.shape)
+        return graph, x, x * 2
+
+
+@contextmanager
+def busy():
+    """While a program on a mesh of all devices is not computed."""
+    devices = np.array(jax.local_devices())
+    use = DeviceUse(Mesh(devices, ("d",)))
+    assert DEVICE_ORDER.begin(use, lambda: None)
+    try:
+        yield
+    finally:
+        DEVICE_ORDER.end(use)
+
+
+def test_a_step_of_one_program_gives_up_waiting_at_its_deadline_too():
+    graph, x, y = doubled_on(name="/cpu:1")
+    with tf.Session(graph=graph) as session:
+        np.testing.assert_array_equal(session.run(y, {x: X}), 2 * X)
+        soon = tf.RunOptions(timeout_in_ms=200)
+        with busy(), pytest.raises(errors.DeadlineExceededError, match="waiting for devices"):
+            session.run(y, {x: X}, options=soon)
+        np.testing.assert_array_equal(session.run(y, {x: X}, options=soon), 2 * X)
+
+
+def test_a_session_of_one_device_waits_for_meshes_of_others():
+    graph, x, y = doubled_on(name="/cpu:0")
+    config = tf.ConfigProto(device_count={"CPU": 1})
+    with tf.Session(graph=graph, config=config) as session, ThreadPoolExecutor(1) as threads:
+        session.run(y, {x: X})
+        with busy():
+            running = threads.submit(session.run, y, {x: X})
+            assert not wait([running], 0.3).done
+        np.testing.assert_array_equal(running.result(30), 2 * X)
+
+
+def test_a_session_of_one_device_calls_a_program_of_its_mesh_once_at_a_time(monkeypatch):
+    calls, most = [], []
+    call = MeshProgram.__call__
+
+    def counted(program, *args, **options):
+        calls.append(program)
+        most.append(len(calls))
+        try:
+            return call(program, *args, **options)
+        finally:
+            calls.pop()
+
+    monkeypatch.setattr(MeshProgram, "__call__", counted)
+    graph, x, y = doubled_on(mesh={"m": 1})
+    config = tf.ConfigProto(device_count={"CPU": 1})
+    with tf.Session(graph=graph, config=config) as session, ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: session.run(y, {x: X}), range(16), timeout=60):
+            np.testing.assert_array_equal(found, 2 * X)
+    assert len(most) == 16
+    assert max(most) == 1
 
 
 def test_a_callback_that_needs_the_device_of_its_own_program_is_refused():

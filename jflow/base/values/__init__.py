@@ -1,5 +1,6 @@
 """Values and their types: dtypes, host tensors, physical forms outside XLA, unknown sizes."""
 
+from jflow.base.values.block_array import ALIGNMENT as ALIGNMENT
 from jflow.base.values.block_array import BlockArray as BlockArray
 from jflow.base.values.block_array import SentArray as SentArray
 from jflow.base.values.conversions import Conversions as Conversions

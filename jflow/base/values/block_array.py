@@ -10,6 +10,9 @@ import numpy as np
 
 from jflow.base.values.host import Array
 
+ALIGNMENT = 64
+"""At multiples of so many bytes, XLA uses arrays of the host as they are."""
+
 
 class BlockArray:
     """Numbers in several buffers, such as those of the devices that have some rows each.
@@ -18,12 +21,17 @@ class BlockArray:
 
     Args:
       blocks: C-contiguous arrays of equal dtype and row shape; one behind the other, they are the
-        array.
+        array. The size of each, but the last, is a multiple of `ALIGNMENT`, as a message needs it.
+
+    Raises:
+      ValueError: if it is not.
     """
 
     __slots__ = ("blocks", "dtype", "nbytes", "shape")
 
     def __init__(self, blocks: Sequence[Array]) -> None:
+        if any(block.nbytes % ALIGNMENT for block in blocks[:-1]):
+            raise ValueError(f"the size of a block is no multiple of {ALIGNMENT} bytes")
         self.blocks = blocks
         self.dtype: np.dtype[Any] = blocks[0].dtype
         self.shape = (sum(len(block) for block in blocks), *blocks[0].shape[1:])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import jax
+from jax.sharding import Mesh
 
 from jflow.base import forks
 from jflow.base.cluster import LOCAL_TASK, SAME_PROCESS, Device, DeviceSpec, Task, Wiring
@@ -174,7 +175,7 @@ class LocalBackend:
         executable: CompiledProgram,
     ) -> CompiledProgram:
         """Returns a program that starts when its devices are free, if there could be meshes."""
-        if self.has_one_device:
+        if not isinstance(device, Mesh) and len(local_devices(LOCAL_TASK)) == 1:
             return executable
         calls_python = any(has_callback(op.eqn) for op in programs[program.digest].ops)
         return DEVICE_ORDER.ordered(executable, device, calls_python=calls_python)

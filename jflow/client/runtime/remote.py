@@ -287,30 +287,28 @@ class RemoteBackend:
     def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
         device = Device.parse(str(ref.spec))
         tasks = _visible_tasks(self.connection(deadline).info, self._filters)
-        # One that is not where it was made has moved, to such a mesh.
         moved = ""
-        for task in sorted(tasks, key=lambda task: (task != device.task, task)):
-            for one in self._variables_on(task, deadline):
-                if (one.container, one.name) != (ref.container, ref.name):
-                    continue
-                if one.device == str(device):
-                    return one.sharding
-                if Device.parse(one.device).axes == device.axes:
+        # One that is not where it was made has moved to another mesh, perhaps of another task.
+        for some in ([device.task], sorted(task for task in tasks if task != device.task)):
+            for one in self._variables_on(some, deadline):
+                if (one.container, one.name) == (ref.container, ref.name):
+                    if one.device == str(device):
+                        return one.sharding
                     moved = moved or one.sharding
         return moved
 
-    def _variables_on(self, task: Task, deadline: Deadline) -> Iterator[VariableStatus]:
-        """Yields the variables of a task; none if it does not answer."""
+    def _variables_on(self, tasks: Sequence[Task], deadline: Deadline) -> Iterator[VariableStatus]:
+        """Yields the variables of those tasks that answer."""
         first, n_variables = 0, 1
-        while first < n_variables:
+        while first < n_variables and tasks:
             request = StatusRequest(("variables",), first)
-            (report,) = self.connection(deadline).call(
-                WatchedCluster.inspect, request, [task], _LIST_TIMEOUT_S, deadline
-            )
-            if report.status is None:
-                return
-            yield from report.status.variables
-            n_variables = report.status.totals.get("variables", 0)
+            inspect = WatchedCluster.inspect
+            client = self.connection(deadline)
+            reports = client.call(inspect, request, tasks, _LIST_TIMEOUT_S, deadline)
+            found = [report.status for report in reports if report.status is not None]
+            for status in found:
+                yield from status.variables
+            n_variables = max((one.totals.get("variables", 0) for one in found), default=0)
             first += MAX_ITEMS
 
     def page(self) -> str:

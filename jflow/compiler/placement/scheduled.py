@@ -195,7 +195,8 @@ class ScheduledAssignment:
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Problem:
         """Returns the problem to solve. Raises InvalidArgumentError as the rules do."""
-        fixed, every = self.rules.place(devices), self.devices(devices)
+        fixed: Placement = {}
+        every = self.devices(devices)
         number = {device: i for i, device in enumerate(every)}
         ops = [*self.rules.owners]
         groups = {group: i for i, group in enumerate(self.rules.requests)}
@@ -204,7 +205,11 @@ class ScheduledAssignment:
         for op, group_number in zip(ops, classes, strict=True):
             if group_number not in allowed:
                 group = self.rules.colocated[self.rules.owners[op]]
-                candidates = self._devices(group, devices) or [fixed[op]]
+                candidates = self._devices(group, devices)
+                if not candidates:
+                    # The task of the rules need not have what a free group asks for.
+                    fixed = fixed or self.rules.place(devices)
+                    candidates = [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in candidates)
         constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
         graph = OperationGraph(

@@ -15,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from jflow.base.values import Array
+from jflow.base.values import ALIGNMENT, Array
 from jflow.errors import ResourceExhaustedError
 from jflow.net.protocol.ticker import Ticker, ticker
-
-ALIGNMENT = 64
 
 MIN_POOLED_BYTES = 1 << 20
 """Smaller buffers come from the allocator, which keeps the memory of those itself."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from jflow.base.cluster import Device
 from jflow.base.values import (
+    ALIGNMENT,
     NUMBERS,
     Array,
     BlockArray,
@@ -29,7 +30,6 @@ from jflow.errors import (
     class_name,
     from_code,
 )
-from jflow.net.protocol.buffers import ALIGNMENT
 from jflow.net.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
@@ -96,16 +96,14 @@ def small_payload(tensors: Sequence[SentArray]) -> bytes | None:
 def _bytes_of(tensor: SentArray) -> Iterator[ByteBuffer]:
     """Yields a tensor's bytes in row-major order; views of them unless the tensor is small.
 
-    Encoders put each buffer at a multiple of `ALIGNMENT`; so all but the last fill theirs.
+    Encoders put each buffer at a multiple of `ALIGNMENT`, which those of a `BlockArray` fill.
     """
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_string_tensor(tensor)):
         yield tensor.tobytes()
-    elif isinstance(tensor, BlockArray) and not any(
-        one.nbytes % ALIGNMENT for one in tensor.blocks
-    ):
+    elif isinstance(tensor, BlockArray):
         yield from (raw_bytes(block).data for block in tensor.blocks)
     else:
-        yield raw_bytes(np.asarray(tensor)).data
+        yield raw_bytes(tensor).data
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:

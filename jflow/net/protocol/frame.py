@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from jflow.base.values import Array
+from jflow.base.values import ALIGNMENT, Array
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
-from jflow.net.protocol.buffers import ALIGNMENT, receive_buffer
+from jflow.net.protocol.buffers import receive_buffer
 
 ByteBuffer = bytes | memoryview
 Buffers = list[ByteBuffer]

@@ -22,6 +22,9 @@ COLLECTIVES = names(
 Meshes = Mapping[str, Sequence[tuple[str, int]]]
 """The axes of the meshes of a program, by their names."""
 
+_BY_ID = names("all_gather all_reduce reduce_scatter")
+"""Those that may mean devices by their ids in the program."""
+
 _GROUPS, _PAIRS = "replica_groups", "source_target_pairs"
 
 
@@ -39,8 +42,11 @@ def check_collective(operation: Any, n_devices: int, meshes: Meshes) -> None:
       InvalidArgumentError: if it is refused.
     """
     attributes = operation.attributes
-    if n_devices > 1 and "channel_handle" not in attributes:
-        _refuse(operation, "without a channel, which means replicas and not devices")
+    means_devices = {"channel_handle"}
+    if operation.name.removeprefix("stablehlo.") in _BY_ID:
+        means_devices.add("use_global_device_ids")
+    if n_devices > 1 and not all(name in attributes for name in means_devices):
+        _refuse(operation, f"without {' and '.join(sorted(means_devices))}: among replicas")
     if _PAIRS in attributes:
         _check_pairs(operation, _integers(attributes[_PAIRS]), n_devices)
         return
@@ -67,8 +73,8 @@ def _group_size(operation: Any, n_devices: int, meshes: Meshes) -> int:
     if named is None or named[0] not in meshes:
         _refuse(operation, f"among {groups!s:.80}, which are no groups of devices")
     sizes = dict(meshes[named[0]])
-    if not set(named[1]) <= sizes.keys():
-        _refuse(operation, f"over the axes {named[1]}, but its mesh has {[*sizes]}")
+    if not set(named[1]) <= sizes.keys() or len({*named[1]}) < len(named[1]):
+        _refuse(operation, f"over the axes {named[1]}, but its mesh has {[*sizes]}, each once")
     return math.prod(sizes[axis] for axis in named[1])
 
 

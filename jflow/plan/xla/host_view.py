@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from jflow.base.values import Array, BlockArray, SentArray
+from jflow.base.values import ALIGNMENT, Array, BlockArray, SentArray
 
 
 def host_view(value: jax.Array) -> Array:
@@ -30,10 +30,11 @@ def host_blocks(value: jax.Array) -> SentArray:
 
     Returns:
       On a CPU views of the memory of the devices, unless other dimensions than the first one are
-      divided; else a copy.
+      divided, or a part does not fill a multiple of `ALIGNMENT` bytes; else a copy.
     """
     parts = [shard for shard in value.addressable_shards if shard.replica_id == 0]
-    if len(parts) == 1 or any(one.data.shape[1:] != value.shape[1:] for one in parts):
+    are_rows = all(one.data.shape[1:] == value.shape[1:] for one in parts)
+    if len(parts) == 1 or not are_rows or parts[0].data.nbytes % ALIGNMENT:
         return host_view(value)
     parts.sort(key=lambda one: one.index[0].start or 0)
     return BlockArray([host_view(one.data) for one in parts])

@@ -138,7 +138,7 @@ class LocalExecutable:
           UnimplementedError: if it has an effect, and does more than to write variables.
           OpError: as the instructions do.
         """
-        if self._single is not None and records is None:
+        if self._single is not None and records is None and not _is_limited(deadline):
             return list(map(np.asarray, self.compute(feeds)))
         # What `run` returns has been computed, so the programs that compute it have ended.
         fed = self._own_feeds(feeds) if self._outlives_results else feeds
@@ -178,7 +178,7 @@ class LocalExecutable:
     ) -> list[jax.Array]:
         """Like `run`, but returns JAX arrays, whose computation may not have ended."""
         single = self._single
-        if single is not None and records is None:
+        if single is not None and records is None and not _is_limited(deadline):
             try:
                 if len(feeds) == self._n_in_order:
                     return single.program(*feeds, *single.constants)
@@ -344,6 +344,11 @@ class _Outcome(Future[list[Array]]):
         is_cancelled = super().cancel()
         wait([self])
         return is_cancelled
+
+
+def _is_limited(deadline: Deadline) -> bool:
+    """Whether a program has a deadline, and perhaps not its device."""
+    return DEVICE_ORDER.has_meshes and deadline.timeout is not None
 
 
 def _check(deadline: Deadline, woken: Woken, doing: str) -> None:

@@ -46,6 +46,15 @@ def test_other_parts_are_gathered_in_one_copy(spec: tuple[Any, ...]) -> None:
     np.testing.assert_array_equal(got, X)
 
 
+def test_rows_that_a_message_would_pad_are_gathered() -> None:
+    value = jax.device_put(X[:, :3], NamedSharding(MESH, P(("x", "y"))))
+    assert isinstance(host_blocks(value), BlockArray)
+    value = jax.device_put(X[:60, :3], NamedSharding(MESH, P(("x", "y"))))
+    got = host_blocks(value)
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_array_equal(got, X[:60, :3])
+
+
 def test_a_value_that_a_device_has_whole_is_a_view() -> None:
     for value in (sharded(), jax.device_put(X)):
         for view in (host_blocks(value), host_view(value)):
@@ -56,3 +65,8 @@ def test_a_value_that_a_device_has_whole_is_a_view() -> None:
 def test_an_array_in_several_buffers_cannot_be_viewed_as_one() -> None:
     with pytest.raises(ValueError, match="in several buffers"):
         np.asarray(BlockArray([X, X]), copy=False)
+
+
+def test_blocks_that_a_message_would_pad_are_refused() -> None:
+    with pytest.raises(ValueError, match="no multiple of 64 bytes"):
+        BlockArray([X[:1, :3], X[:1, :3]])

@@ -25,6 +25,13 @@ X = np.arange(16, dtype=np.float32).reshape(4, 4)
 DEVICES = jax.local_devices()[:4]
 
 
+GROUPS = re.compile(
+    r"(replica_groups|source_target_pairs) = "
+    r"(?:dense<[^>]*> : tensor<\w+>|#stablehlo\.replica_group_mesh_axes<.*?\]>)"
+)
+"""The attribute of a collective that names devices."""
+
+
 def sent(function: Callable[..., object], axes: tuple[tuple[str, int], ...] = AXES) -> bytes:
     """The bytes of a program of `X` on a mesh."""
     with in_mesh(mesh_of_axes(axes)):
@@ -136,12 +143,8 @@ def test_collectives_are_of_all_devices_of_the_mesh(
 ) -> None:
     n_groups = groups.count("[") - 1
     kind = f"{n_groups}x{(groups.count(',') + 1) // n_groups}xi64"
-    dense = re.compile(
-        r"(replica_groups|source_target_pairs) = "
-        r"(?:dense<[^>]*> : tensor<\w+>|#stablehlo\.replica_group_mesh_axes<.*?\]>)"
-    )
     with pytest.raises(InvalidArgumentError, match="communicates by"):
-        validated(changed(sent(function), (dense, rf"\1 = dense<{groups}> : tensor<{kind}>")))
+        validated(changed(sent(function), (GROUPS, rf"\1 = dense<{groups}> : tensor<{kind}>")))
 
 
 @pytest.mark.parametrize(
@@ -177,10 +180,28 @@ def test_a_program_runs_on_as_many_devices_as_it_was_exported_for() -> None:
         compile_exported(inspected(alone), mesh_on(AXES, DEVICES), ())
 
 
-def test_a_collective_without_a_channel_is_refused() -> None:
-    channel = re.compile(r"channel_handle = #stablehlo\.channel_handle<[^>]*>, ")
-    with pytest.raises(InvalidArgumentError, match="without a channel"):
-        validated(changed(sent(turned), (channel, "")))
+@pytest.mark.parametrize(
+    ("function", "attribute"),
+    [
+        (turned, r"channel_handle = #stablehlo\.channel_handle<[^>]*>, "),
+        (summed, ", use_global_device_ids"),
+        (gathered, ", use_global_device_ids"),
+        (scattered, ", use_global_device_ids"),
+    ],
+)
+def test_a_collective_among_replicas_is_refused(
+    function: Callable[..., jax.Array], attribute: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="among replicas"):
+        validated(changed(sent(function), (re.compile(attribute), "")))
+
+
+def test_a_collective_over_an_axis_twice_is_refused() -> None:
+    """XLA would end the process."""
+    axis = '#stablehlo.axis_ref<name = "x">'
+    twice = f"#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{axis}, {axis}]>"
+    with pytest.raises(InvalidArgumentError, match="each once"):
+        validated(changed(sent(summed), (GROUPS, rf"replica_groups = {twice}")))
 
 
 def test_communication_on_one_device_stays_refused() -> None:
