@@ -492,6 +492,26 @@ LOOPS = Group(
     ),
 )
 
+MESHES = Group(
+    (Case("meshes"), Case("transformer", rounds=1)),
+    (
+        Row("sharded step in this process", "jax.jit sharded step", 1.05),
+        Row("sharded step on a task", "jax.jit sharded step, beside a task", 1.05),
+        Row(
+            "update of a sharded 100 MB variable", "jax.jit update of a sharded 100 MB array", 1.05
+        ),
+        Row("100 MB from a mesh of 4 to a mesh of 2", "100 MB from a device to a device", 1.2),
+        Row(
+            "100 MB of columns from a mesh of 4 to a mesh of 2", "100 MB from a device to a device"
+        ),
+        *(
+            Row(f"transformer step, two stages{on}", f"transformer step, {peer}")
+            for on in ("", " on meshes of two")
+            for peer in ("one device", "shard_map in one process")
+        ),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -523,5 +543,6 @@ GROUPS = {
     "bounds": BOUNDS,
     "seeing": SEEING,
     "loops": LOOPS,
+    "meshes": MESHES,
     "gpu": GPU,
 }

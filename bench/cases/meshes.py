@@ -138,8 +138,8 @@ def crossings() -> dict[str, Callable[[], Any]]:
         "100 MB from a mesh of 4 to a mesh of 2": sending(
             on(first, 4), on(second, 2), sharding=P("m", None)
         ),
-        "100 MB from a mesh of 2 to a mesh of 2": sending(
-            on(first, 2), on(second, 2), sharding=P("m", None)
+        "100 MB of columns from a mesh of 4 to a mesh of 2": sending(
+            on(first, 4), on(second, 2), sharding=P(None, "m")
         ),
         "100 MB from a device to a device": sending(at(first), at(second)),
     }

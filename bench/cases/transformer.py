@@ -1,4 +1,4 @@
-"""A step of `examples/pipelined_transformer.py`: stages, meshes, one device, and unrolled."""
+"""A step of `examples/pipelined_transformer.py`: stages, meshes, one device, and without jflow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 import jflow as tf
+from bench.cases.shard_map_pipeline import N_STAGES, ByHand
 from bench.timing import alternate, tell
 from examples import pipelined_transformer as example
 
@@ -17,6 +18,7 @@ N_MICROBATCHES, WIDTH = 8, 128
 
 def main() -> None:
     """Steps of one model, which take turns; their first losses are the same."""
+    jax.config.update("jax_num_cpu_devices", N_STAGES)
     texts = example.Texts(N_MICROBATCHES)
     layers = example.make_layers(texts.n_characters, WIDTH)
     ways = {
@@ -33,6 +35,9 @@ def main() -> None:
             model = example.Pipeline(layers, devices, scan)
             losses.append(float(model.step(batch)))
             steps[name] = partial(lambda model: float(model.step(batch)), model)
+        by_hand = ByHand(layers)
+        losses.append(by_hand.step(batch))
+        steps["transformer step, shard_map in one process"] = lambda: by_hand.step(batch)
         np.testing.assert_allclose(losses, losses[0], 1e-4)
         tell(alternate(steps, n=1))
 
