@@ -497,9 +497,7 @@ MESHES = Group(
     (
         Row("sharded step in this process", "jax.jit sharded step", 1.05),
         Row("sharded step on a task", "jax.jit sharded step, beside a task", 1.05),
-        Row(
-            "update of a sharded 100 MB variable", "jax.jit update of a sharded 100 MB array", 1.05
-        ),
+        Row("update of a sharded 100 MB variable", "jax.jit update of a sharded 100 MB array"),
         Row("100 MB from a mesh of 4 to a mesh of 2", "100 MB from a device to a device", 1.2),
         Row(
             "100 MB of columns from a mesh of 4 to a mesh of 2", "100 MB from a device to a device"
