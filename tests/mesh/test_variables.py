@@ -249,6 +249,24 @@ def test_other_programs_see_the_sharding_and_need_no_devices_of_their_own(cluste
     tf.Session.reset(cluster.target())
 
 
+def test_a_slice_is_taken_on_the_mesh_and_only_it_is_sent(cluster):
+    value = np.arange(64_000, dtype=np.float32).reshape(64, 1000)
+    with tf.connect(cluster.target()):
+        with tf.device("/job:worker/task:1", mesh={"m": 4}):
+            v = tf.Variable(value, sharding=P("m"))
+
+        @tf.function
+        def row(i):
+            return v.value()[3], v.value()[i]
+
+        rows = np.array([1, 5])
+        for found, wanted in zip(row(rows), (value[3], value[rows]), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        places = {op.type: str(device) for op, device in row.placement(rows).items()}
+    for name in ("slice", "gather"):
+        assert places[name] == "/job:worker/task:1/device:MESH:0[m=4]"
+
+
 def test_another_sharding_of_a_variable_that_exists_is_refused_with_both(local):
     made()
     with pytest.raises(errors.InvalidArgumentError, match=r"sharded 'model,\*'.*'data,model'"):
