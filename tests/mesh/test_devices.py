@@ -11,6 +11,8 @@ from jflow import errors
 from jflow.base.cluster import Device, DeviceSpec, Task, mesh_of_all
 from jflow.compiler.pipeline import StepRequest, compile_step
 from jflow.compiler.placement import Inventory, Placer, strategy_of
+from jflow.compiler.placement.scheduled import ByFunction
+from jflow.compiler.schedule.strategies import STRATEGIES
 
 SQUARE = {"data": 2, "model": 2}
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -156,6 +158,59 @@ def test_a_strategy_finds_the_task_that_has_an_open_mesh():
     strategy = strategy_of("auto")
     placement = Placer(False, False, strategy).assign(graph.get_operations(), inventory)
     assert str(placement.place(devices)[y.op]) == "/job:worker/task:1/device:MESH:0[m=4]"
+
+
+KB = 1024
+MATRIX = (16, 16)  # of a kilobyte
+
+
+@pytest.mark.parametrize(
+    ("sharding", "limit", "fits"),
+    [
+        # Two shards of half a kilobyte each, and two kilobytes on the first device.
+        (P("a"), 2.5 * KB, True),
+        (P("a"), 2.4 * KB, False),
+        # Each device has all of it.
+        (P(), 3 * KB, True),
+        (P(), 2.9 * KB, False),
+    ],
+)
+def test_a_variable_counts_by_shard_beside_those_of_single_devices(sharding, limit, fits):
+    task = Task("worker", 0)
+    devices = {task: tuple(Device(task, "CPU", i) for i in range(2))}
+    memory = dict.fromkeys(devices[task], limit)
+    with tf.Graph().as_default():
+        with tf.device("/job:worker/task:0", mesh={"a": 2}):
+            mesh = tf.Variable(np.zeros(MATRIX, np.float32), sharding=sharding)
+        with tf.device("/job:worker/task:0/cpu:0"):
+            alone = [tf.Variable(np.zeros(MATRIX, np.float32)) for _ in range(2)]
+        reads = [v.read_value() for v in (mesh, *alone)]
+    assignment = Placer(False, False, strategy_of("heft")).assign(
+        [read.op for read in reads], Inventory(task, (task,), devices)
+    )
+    if fits:
+        placement = assignment.place(devices, memory)
+        assert str(placement[reads[0].op]) == f"{task}/device:MESH:0[a=2]"
+    else:
+        with pytest.raises(errors.ResourceExhaustedError, match=r"CPU:0 can keep \d+ bytes"):
+            assignment.place(devices, memory)
+
+
+def test_free_state_goes_where_a_mesh_leaves_room():
+    """The mesh takes two kilobytes of each device but the last."""
+    task = Task("worker", 0)
+    devices = {task: tuple(Device(task, "CPU", i) for i in range(3))}
+    with tf.Graph().as_default() as graph:
+        with tf.device("/job:worker/task:0", mesh={"a": 2}):
+            mesh = tf.Variable(np.zeros((64, 16), np.float32), sharding=P("a"))
+        with tf.device("/job:worker/task:0"):
+            free = tf.Variable(np.zeros(MATRIX, np.float32))
+        reads = [mesh.read_value(), free.read_value()]
+    inventory = Inventory(task, (task,), devices)
+    strategy = ByFunction(STRATEGIES["heft"], places_state=True)
+    assignment = Placer(False, False, strategy).assign(graph.get_operations(), inventory)
+    placement = assignment.place(devices, dict.fromkeys(devices[task], 2.5 * KB))
+    assert str(placement[reads[1].op]) == f"{task}/device:CPU:2"
 
 
 def test_an_explanation_prices_a_mesh_as_its_devices_together():

@@ -7,15 +7,19 @@ from the start of its transfer. Temporary memory within programs is not included
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jflow.base.cluster import Device
 from jflow.compiler.graph import Operation, VariableRef
 from jflow.compiler.graph.primitives import ACCESSES
 from jflow.compiler.placement.equations import size_of
+from jflow.compiler.placement.strategy import Memory
 from jflow.compiler.schedule import Problem, Schedule, Timeline, simulate
 from jflow.compiler.schedule.problem import classes_of, resident_of
 from jflow.errors import ResourceExhaustedError
+from jflow.plan.state import axes_by_dimension
 
 _NAMED = 3
 """Operations that an error names."""
@@ -44,8 +48,42 @@ def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
         is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in seen
         if is_first:
             seen.add(op.eqn.params["variable"])
-        resident.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
+        resident.append(_bytes_of(op.eqn.params["variable"]) if is_first else 0.0)
     return tuple(resident)
+
+
+def _bytes_of(variable: VariableRef) -> float:
+    """Returns the bytes of a variable; on a mesh, of each device that is declared to have it."""
+    n_copies = 1
+    if variable.spec.axes and variable.sharding:
+        divided = {axis for axes in axes_by_dimension(variable.sharding) for axis in axes}
+        n_copies = math.prod(size for axis, size in variable.spec.axes if axis not in divided)
+    return size_of(variable.aval) * n_copies
+
+
+def capacities(
+    devices: Sequence[Device], memory: Memory, pinned: Mapping[Device, float]
+) -> tuple[float, ...]:
+    """Returns the bytes that each device or mesh can keep.
+
+    Args:
+      devices: the devices, and meshes of them.
+      memory: what the devices can keep.
+      pinned: the bytes of what has to be on a device or mesh. On its devices others have less room.
+    """
+    single = [device for device in devices if not device.axes]
+
+    def members(one: Device) -> Sequence[Device]:
+        return one.members([device for device in single if device.task == one.task])
+
+    free = {device: memory.get(device, math.inf) for device in single}
+    for one, n_bytes in pinned.items():
+        for member in members(one):
+            free[member] -= n_bytes / one.n_devices
+    return tuple(
+        max(0.0, sum(free[member] for member in members(one)) + pinned.get(one, 0.0))
+        for one in devices
+    )
 
 
 def check_pinned(problem: Problem) -> None:

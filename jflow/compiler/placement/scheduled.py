@@ -9,6 +9,7 @@ strategies share what they name. The strategy chooses for the rest.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ from jflow.compiler.placement.costs import bytes_of, estimated
 from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.placement.group import Group
 from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of, trips_of
-from jflow.compiler.placement.memory import check_pinned, resident_bytes
+from jflow.compiler.placement.memory import capacities, check_pinned, resident_bytes
 from jflow.compiler.placement.place import GroupAssignment, assign, meshes_for
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
@@ -211,7 +212,8 @@ class ScheduledAssignment:
                     fixed = fixed or self.rules.place(devices)
                     candidates = [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in candidates)
-        constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
+        limits = _limits(ops, every, memory, classes, allowed)
+        constraints = Constraints(tuple(classes), allowed, *limits)
         graph = OperationGraph(
             tuple(ops), tuple(_dependencies(ops)), repeated(ops), tuple(map(trips_of, ops))
         )
@@ -249,20 +251,21 @@ class ScheduledAssignment:
 
 
 def _limits(
-    ops: Sequence[Operation], devices: Sequence[Device], memory: Memory
+    ops: Sequence[Operation],
+    devices: Sequence[Device],
+    memory: Memory,
+    classes: Sequence[int],
+    allowed: Mapping[int, Sequence[int]],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns resident bytes and device capacities; both empty if everything fits on any device."""
     resident = resident_bytes(ops)
-    capacity = tuple(
-        sum(memory.get(one, math.inf) for one in device.members(_beside(device, devices)))
-        for device in devices
-    )
-    return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
-
-
-def _beside(device: Device, devices: Sequence[Device]) -> list[Device]:
-    """Returns the single devices of the task of a device."""
-    return [one for one in devices if one.task == device.task and not one.axes]
+    if sum(resident) <= min((memory.get(one, math.inf) for one in devices), default=math.inf):
+        return (), ()
+    pinned: dict[Device, float] = defaultdict(float)
+    for n_bytes, number in zip(resident, classes, strict=True):
+        if len(allowed[number]) == 1:
+            pinned[devices[allowed[number][0]]] += n_bytes
+    return resident, capacities(devices, memory, pinned)
 
 
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
