@@ -124,8 +124,8 @@ class _Abstract:
     def around(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         """Returns the equation in the mesh of the device.
 
-        One that is on no axis by itself may be moved: the mesh around it has told JAX what its
-        shardings mean, and is not used any more.
+        One that is on no axis by itself may be moved: JAX has read from the mesh around it what its
+        shardings mean, and does not use it any more.
         """
         mesh = internals.mesh_around(eqn)
         if mesh.empty:

@@ -33,8 +33,7 @@ class MeshProgram:
     """A program exported for as many devices as a mesh has.
 
     It may only be called by what has all devices of the mesh for itself, one call at a time: its
-    parts wait for each other, and XLA ends the process if one of them comes 40 s late. What the
-    devices were given before is waited for here.
+    parts wait for each other, and XLA ends the process if one of them comes 40 s late.
 
     Args:
       valid: the program.
@@ -138,7 +137,10 @@ class MeshProgram:
 
 
 def _wait_until_idle(mesh: Mesh) -> None:
-    """Waits until all devices have done what they were given before; they do it in order."""
+    """Waits until the devices have done what this thread gave them before, which is in order.
+
+    Programs of other threads have kept the devices until they were computed.
+    """
     jax.block_until_ready([_probe(device)() for device in mesh.devices.flat])
 
 

@@ -18,6 +18,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan.xla import compile_exported, internals
 from jflow.plan.xla.export import serialize
 from jflow.plan.xla.hardware import in_mesh, mesh_of_axes, mesh_on
+from jflow.plan.xla.mesh_program import MeshProgram
 from jflow.plan.xla.validation import ValidProgram, inspected, validated
 
 AXES = (("x", 2), ("y", 2))
@@ -109,12 +110,13 @@ def test_a_program_for_a_mesh_is_valid_and_runs_there(function: Callable[..., ja
 def test_a_program_is_compiled_once_for_the_same_shardings() -> None:
     mesh = mesh_on(AXES, DEVICES)
     program = compile_exported(inspected(sent(jnp.sin)), mesh, ())
+    assert isinstance(program, MeshProgram)
     rows, columns = (jax.NamedSharding(mesh, spec) for spec in (P("x"), P(None, "x")))
     for sharding, n_compiled in ((rows, 1), (rows, 1), (columns, 2), (rows, 2)):
         (found,) = program(jax.device_put(X, sharding), kept=(sharding,))
         assert found.sharding.is_equivalent_to(sharding, 2)
         np.testing.assert_allclose(found, np.sin(X), rtol=1e-6)
-        assert len(program._compiled) == n_compiled  # type: ignore[attr-defined]
+        assert len(program._compiled) == n_compiled
 
 
 def test_an_argument_of_another_type_is_refused_as_on_one_device() -> None:
