@@ -493,7 +493,7 @@ LOOPS = Group(
 )
 
 MESHES = Group(
-    (Case("meshes"), Case("transformer", rounds=1)),
+    (Case("meshes"), Case("transformer", rounds=1), Case("predicted_meshes", rounds=1)),
     (
         Row("sharded step in this process", "jax.jit sharded step", 1.05),
         Row("sharded step on a task", "jax.jit sharded step, beside a task", 1.05),
@@ -506,6 +506,10 @@ MESHES = Group(
             Row(f"transformer step, two stages{on}", f"transformer step, {peer}")
             for on in ("", " on meshes of two")
             for peer in ("one device", "shard_map in one process")
+        ),
+        *(
+            Row(f"predicted transformer, {way}", f"measured transformer, {way}")
+            for way in ("two stages", "two stages on meshes of two", "a mesh of two")
         ),
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import jflow as tf
+from jflow.base.cluster import MESH, Device, Task
 from jflow.base.handles import Closing
 from jflow.client.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.client.runtime.steps import named_strategy
@@ -42,7 +43,7 @@ from jflow.lab.calibration.site import alternated
 from jflow.lab.fused import FusedProcess
 from jflow.lab.moved import moved_operations, pinned_as
 from jflow.lab.workloads import Workload, WorkloadStep
-from jflow.launch import LocalCluster
+from jflow.launch import LocalCluster, TaskResources
 
 ROUNDS = 7
 """How many times each placement is timed by default."""
@@ -178,20 +179,29 @@ class MeasuringCluster(Closing):
     """A cluster of processes for measurements. Ends with its `with` block.
 
     Args:
-      n_devices: how many processes, each with one CPU device.
+      n_devices: how many processes, each with one CPU device, or one mesh of several.
       is_pinned: whether each process has one core: of its own if there are enough, else in turns.
+      mesh: the sizes of the axes of a mesh of CPU devices, by name; None for one device.
     """
 
-    def __init__(self, n_devices: int, *, is_pinned: bool = True) -> None:
+    def __init__(
+        self, n_devices: int, *, is_pinned: bool = True, mesh: Mapping[str, int] | None = None
+    ) -> None:
         self.n_devices = n_devices
+        self._axes = tuple((mesh or {}).items())
         self._cores = cores_for(n_devices) if is_pinned else None
-        self._cluster = LocalCluster(ps=0, workers=n_devices, cores=self._cores)
+        resources = TaskResources(cpu_devices=math.prod((mesh or {}).values()))
+        self._cluster = LocalCluster(
+            ps=0, workers=n_devices, cores=self._cores, resources=resources
+        )
         self._calibration: Calibration | None = None
 
     @property
     def devices(self) -> list[str]:
-        """The names of the devices."""
-        return [f"/job:worker/task:{i}/device:CPU:0" for i in range(self.n_devices)]
+        """The names of the devices, or meshes."""
+        kind = MESH if self._axes else "CPU"
+        tasks = [Task("worker", i) for i in range(self.n_devices)]
+        return [str(Device(task, kind, 0, self._axes)) for task in tasks]
 
     def pid(self, index: int) -> int:
         """Returns the process id of a task."""

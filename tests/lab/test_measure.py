@@ -177,6 +177,18 @@ def test_every_workload_is_correct_on_processes(name) -> None:
 
 
 @pytest.mark.long
+def test_stages_on_meshes_are_measured_beside_their_prediction() -> None:
+    with MeasuringCluster(2, mesh={"model": 2}) as cluster:
+        assert cluster.devices[1] == "/job:worker/task:1/device:MESH:0[model=2]"
+        found = cluster.measure(
+            WORKLOADS["pipelined"], "small", ["auto"], rounds=2, is_spread=True
+        )["auto"]
+    assert found.is_correct, found
+    assert 0 < found.predicted < math.inf
+    assert 0 < found.staged < math.inf
+
+
+@pytest.mark.long
 def test_alternatives_that_explain_predicts_run_where_they_are_pinned() -> None:
     with MeasuringCluster(2) as cluster:
         found = cluster.check_alternatives(WORKLOADS["moe"], "cpu", "heft_c", seed=1)

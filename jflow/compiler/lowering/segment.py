@@ -84,6 +84,7 @@ class Lowered:
       ops: the operations that it computes, for messages.
       sizes: the sizes of inputs that have to be equal.
       axes: those of the mesh that it runs on; empty for one device.
+      starts: for each operation the number of its first equation in the program.
     """
 
     jaxpr: jex.ClosedJaxpr
@@ -91,6 +92,7 @@ class Lowered:
     ops: tuple[Operation, ...]
     sizes: tuple[EqualSizes, ...] = ()
     axes: Axes = ()
+    starts: tuple[int, ...] = ()
 
     @property
     def signature(self) -> str:
@@ -258,8 +260,10 @@ def _lowered(
             continue
         physical, body.known[value.var] = body.arrive(value.var)
         invars.append(physical)
+    starts = []
     for op in ops:
         check_limits(op)
+        starts.append(len(body.eqns))
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
@@ -271,4 +275,5 @@ def _lowered(
         names_in_use.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
     program, sizes = with_equal_sizes(program, ops, inputs)
-    return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes, axes)
+    constants = tuple(body.hoisted.values())
+    return Lowered(program, constants, tuple(ops), sizes, axes, tuple(starts))

@@ -43,6 +43,9 @@ QUICK_S = 50e-6
 """What a device could compute while it waits is no program of its own if it takes less, in seconds:
 to begin one more costs more, above all if it has to have a thread."""
 
+_Platforms = Mapping[Device, str] | None
+"""The export platforms of devices; None in this process."""
+
 _NO_HANDLES: Handles = MappingProxyType({})
 
 _NO_SHAPES: Mapping[Tensor, Sequence[Any]] = MappingProxyType({})
@@ -189,7 +192,7 @@ def expanded(
 def compile_placed(
     request: StepRequest,
     placement: Placement,
-    platforms: Mapping[Device, str] | None = None,
+    platforms: _Platforms = None,
     *,
     owner: str = "",
 ) -> CompiledStep:
@@ -214,7 +217,9 @@ def compile_placed(
         placement,
         request.fed,
         request.fetches,
-        lengths=Lengths(partial(_is_long, placement), partial(_is_quick, placement)),
+        lengths=Lengths(
+            partial(_is_long, placement, platforms), partial(_is_quick, placement, platforms)
+        ),
         checks_nans=request.checks_nans,
         owner=owner,
     )
@@ -236,27 +241,34 @@ def compile_placed(
     )
 
 
-def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
+def _is_long(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> bool:
     """Whether operations take long enough for a program of their own that runs after the sends.
 
     Host calls are instructions of their own in any case.
     """
     compiled = [op for op in ops if not is_on_host(op.eqn)]
-    return not compiled or _seconds(placement, compiled) > SPLIT_S
+    return not compiled or _seconds(placement, platforms, compiled) > SPLIT_S
 
 
-def _is_quick(placement: Placement, ops: Sequence[Operation]) -> bool:
+def _is_quick(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> bool:
     """Whether the estimated time of operations is below the cost of one more program."""
-    return _seconds(placement, ops) <= QUICK_S
+    return _seconds(placement, platforms, ops) <= QUICK_S
 
 
-def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
-    """Estimates the time of operations of one device as one program, in seconds."""
-    rates = PRIOR.rates_of(placement[ops[0]].type)
+def _seconds(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> float:
+    """Estimates the time of operations of one device as one program, in seconds.
+
+    Those of a mesh take as long as on one of its devices at most, which is near enough.
+    """
+    device = placement[ops[0]]
+    kind = device.type
+    if device.axes:
+        kind = "GPU" if platforms and _platform(device, platforms) != "cpu" else "CPU"
+    rates = PRIOR.rates_of(kind)
     return float((count_operations(ops) @ rates.seconds_per_count).sum())
 
 
-def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:
+def _lowered(segment: Segment, platforms: _Platforms) -> Lowered:
     if platforms is not None or segment.device.axes:
         refuse_callbacks(segment.ops)
     return lower(
@@ -271,7 +283,7 @@ def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowere
 
 
 def _artifacts(
-    cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
+    cut: Partition, programs: Mapping[str, Lowered], platforms: _Platforms
 ) -> dict[str, Array]:
     """Returns constants and, for a cluster, exported programs, by their names in the step."""
     artifacts = dict(cut.constants)

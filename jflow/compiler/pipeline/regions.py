@@ -10,17 +10,18 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import jax.extend.core as jex
 import numpy as np
 
 from jflow.base.cluster import Device, Wiring
+from jflow.compiler.lowering import Lowered
 from jflow.compiler.pipeline.pipeline import CompiledStep
-from jflow.compiler.placement.calibration import PRIOR, Calibration
-from jflow.compiler.placement.costs import costs_of
+from jflow.compiler.placement.calibration import PRIOR, Calibration, Rates
+from jflow.compiler.placement.costs import costs_of, rates_on
 from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.placement.equations import KEY_BYTES, UNKNOWN_SIZE, size_of
+from jflow.compiler.placement.mesh_work import count_program_on_mesh
 from jflow.compiler.placement.work import count_program
 from jflow.compiler.schedule import Constraints, Dependency, OperationGraph, Problem, Schedule
 from jflow.errors import InvalidArgumentError
@@ -37,12 +38,15 @@ class Region:
       device: where it runs.
       program: the name of the program in `CompiledStep.programs`; "" for a host call, and where
         there is nothing to compute.
+      reads, writes: the shardings of the variables that it reads and writes, on a mesh.
     """
 
     name: str
     number: int
     device: Device
     program: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 _PlanSlot = tuple[int, Slot]
@@ -78,6 +82,7 @@ def region_problem(
     calibration: Calibration | None = None,
     wiring: Wiring | None = None,
     measured: Mapping[str, float] | None = None,
+    devices: Sequence[Device] = (),
 ) -> tuple[Problem, Schedule]:
     """Returns the regions of a step as a problem with costs, and their schedule.
 
@@ -89,6 +94,7 @@ def region_problem(
       calibration: what devices and links do; None for the prior.
       wiring: how the tasks reach each other.
       measured: seconds of programs without their dispatch, by their names in `compiled.programs`.
+      devices: those of the cluster, which tell what meshes consist of; CPU devices if not given.
 
     Returns:
       A problem whose operations are `Region`s, and the schedule that the plans prescribe.
@@ -98,18 +104,19 @@ def region_problem(
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
     collected = _collected(compiled)
-    devices = [plan.device for plan in compiled.plans]
+    used = [plan.device for plan in compiled.plans]
     regions = tuple(collected.regions)
-    number_of = {device: number for number, device in enumerate(devices)}
-    seconds = np.zeros((len(regions), len(devices)))
+    number_of = {device: number for number, device in enumerate(used)}
+    seconds = np.zeros((len(regions), len(used)))
     for region in regions:
-        seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
-    costs = costs_of(seconds, devices, calibration, wiring)
+        rates = rates_on(calibration, region.device, devices)
+        seconds[region.number] = _seconds(region, compiled, rates, measured or {})
+    costs = costs_of(seconds, used, calibration, wiring)
     graph = OperationGraph(regions, (*_edges(collected), *_elements(compiled, regions)))
     places = tuple(number_of[region.device] for region in regions)
     classes = tuple(range(len(regions)))
     pinned = Constraints(classes, {i: (place,) for i, place in enumerate(places)})
-    return Problem(graph, devices, costs, pinned), Schedule(places, _order(graph))
+    return Problem(graph, used, costs, pinned), Schedule(places, _order(graph))
 
 
 def _collected(compiled: CompiledStep) -> _Regions:
@@ -166,6 +173,12 @@ def _add_region(regions: _Regions, plan: Plan, instruction: Run | Call) -> int:
     program = instruction.program if isinstance(instruction, Run) else None
     name = instruction.op or (instruction.function if isinstance(instruction, Call) else "")
     region = Region(name, number, plan.device, program.digest if program else "")
+    if isinstance(instruction, Run):
+        shardings = [variable.sharding for variable in plan.variables]
+        reads, writes = (
+            tuple(shardings[i] for i in each) for each in (instruction.reads, instruction.writes)
+        )
+        region = replace(region, reads=reads, writes=writes)
     regions.regions.append(region)
     return number
 
@@ -190,7 +203,7 @@ def _results_of(
     by_slot = {}
     if instruction.program is not None:
         program = _program(compiled, instruction.program.digest)
-        avals = program.out_avals[len(instruction.writes) :]
+        avals = program.jaxpr.out_avals[len(instruction.writes) :]
         by_slot = {
             slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)
         }
@@ -252,21 +265,24 @@ def _order(graph: OperationGraph) -> tuple[int, ...]:
 def _seconds(
     region: Region,
     compiled: CompiledStep,
-    calibration: Calibration,
+    rates: Rates,
     measured: Mapping[str, float],
 ) -> float:
-    rates = calibration.rates_of(region.device.type)
     if not region.program:
         return rates.call
     if region.program in measured:
         return rates.dispatch + measured[region.program]
-    counts = count_program(_program(compiled, region.program).jaxpr)
+    program = _program(compiled, region.program)
+    if program.axes:
+        counts = count_program_on_mesh(program, region.reads, region.writes)
+    else:
+        counts = count_program(program.jaxpr.jaxpr)
     return rates.dispatch + float(counts @ rates.seconds_per_count)
 
 
-def _program(compiled: CompiledStep, name: str) -> jex.ClosedJaxpr:
+def _program(compiled: CompiledStep, name: str) -> Lowered:
     if name not in compiled.programs:
         raise InvalidArgumentError(
             f"the program {name!r:.20} of the step is exported; compile it without platforms"
         )
-    return compiled.programs[name].jaxpr
+    return compiled.programs[name]

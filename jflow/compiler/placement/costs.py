@@ -2,23 +2,26 @@
 
 The time of an operation is a sum over what is counted of it (`work.py`), each count times what a
 device of that kind takes for one. What XLA fuses is not counted, so the times of operations that
-stay together add up to that of their program. Starting a program is part of the latency of a
-transfer: a device starts a program for each stage of its plan, and every stage but the first waits
-for a transfer.
+stay together add up to that of their program. On a mesh the counts are those of all of its devices,
+with the collectives that XLA inserts (`mesh_work.py`).
+
+Starting a program is part of the latency of a transfer: a device starts a program for each stage of
+its plan, and every stage but the first waits for a transfer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jflow.base.cluster import Device, Wiring
+from jflow.base.cluster import Axes, Device, Wiring
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Rates
 from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.loops import trips_of
+from jflow.compiler.placement.mesh_work import on_mesh
 from jflow.compiler.placement.work import count_operations
 from jflow.compiler.schedule import BUFFERED, Costs
 
@@ -44,6 +47,7 @@ def estimated(
     calibration: Calibration | None = None,
     wiring: Wiring | None = None,
     measured: Sequence[RegionTime] = (),
+    on_meshes: Mapping[Axes, Collection[Operation]] | None = None,
 ) -> Costs:
     """Estimates the costs of operations on devices, and of transfers between the devices.
 
@@ -54,11 +58,19 @@ def estimated(
       wiring: how the tasks reach each other.
       measured: regions whose time is known. The estimates of their operations are scaled, so that
         they add up to it.
+      on_meshes: the operations that may run on meshes with these axes.
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
-    rates = [_rates(calibration, device, devices) for device in devices]
-    counts = count_operations(ops) * np.array([*map(trips_of, ops)], np.float64)[:, None]
-    seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
+    rates = [rates_on(calibration, device, devices) for device in devices]
+    trips = np.array([*map(trips_of, ops)], np.float64)
+    alone = count_operations(ops)
+    counts = {
+        axes: on_mesh(alone, ops, axes, members) for axes, members in (on_meshes or {}).items()
+    }
+    seconds = np.zeros((len(ops), len(devices)))
+    for i, device in enumerate(devices):
+        of_device = counts.get(device.axes, alone)
+        seconds[:, i] = trips * (of_device @ rates[i].seconds_per_count)
     _scale(seconds, ops, devices, measured)
     costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)
     off = 1.0 - np.eye(len(devices))
@@ -72,12 +84,21 @@ def estimated(
     )
 
 
-def _rates(calibration: Calibration, device: Device, devices: Sequence[Device]) -> Rates:
-    """Returns the rates of a device; those of a mesh are what its devices do together."""
-    if not device.axes:
-        return calibration.rates_of(device.type)
+def rates_on(calibration: Calibration, device: Device, devices: Sequence[Device]) -> Rates:
+    """Returns the rates of a device, or of the devices of a mesh together.
+
+    Args:
+      calibration: what devices do.
+      device: the device or mesh.
+      devices: those of the cluster; a mesh that lacks its devices there is one of CPU devices,
+        which share the processors of their process.
+    """
     kind = next((one.type for one in _members(device, devices)), "CPU")
-    return calibration.rates_of(kind).times(device.n_devices)
+    rates = calibration.rates_of(kind)
+    if not device.axes:
+        return rates
+    together = rates if kind == "CPU" else rates.times(device.n_devices)
+    return replace(together, dispatch=rates.mesh_dispatch)
 
 
 def _members(mesh: Device, devices: Sequence[Device]) -> Sequence[Device]:

@@ -42,6 +42,8 @@ class Count(IntEnum):
       REDUCTIONS: kernels that end in a reduction; they are not among the others.
       ITERATIONS: kernels in the bodies of loops, which cost less, and one for each iteration.
       CALLS: calls of functions of the host.
+      MESSAGES: messages of collectives that a device of a mesh sends one after another.
+      SENT_BYTES: the bytes of the messages of all devices of a mesh.
     """
 
     FLOPS = 0
@@ -54,6 +56,8 @@ class Count(IntEnum):
     REDUCTIONS = auto()
     ITERATIONS = auto()
     CALLS = auto()
+    MESSAGES = auto()
+    SENT_BYTES = auto()
 
 
 N_COUNTS = len(Count)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jflow.base.cluster import MESH, Device, Task, Wiring
+from jflow.base.cluster import MESH, Axes, Device, Task, Wiring
 from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.bundle import is_small
 from jflow.compiler.graph.control import control_sources
@@ -217,7 +217,11 @@ class ScheduledAssignment:
         graph = OperationGraph(
             tuple(ops), tuple(_dependencies(ops)), repeated(ops), tuple(map(trips_of, ops))
         )
-        costs = estimated(ops, every, self.calibration, self.wiring)
+        on_meshes: dict[Axes, set[Operation]] = {}
+        for op, group_number in zip(ops, classes, strict=True):
+            for axes in {every[device].axes for device in allowed[group_number]} - {()}:
+                on_meshes.setdefault(axes, set()).add(op)
+        costs = estimated(ops, every, self.calibration, self.wiring, on_meshes=on_meshes)
         for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
         return Problem(graph, tuple(every), costs, constraints).checked()

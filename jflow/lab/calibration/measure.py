@@ -11,17 +11,19 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
   of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
+* **Meshes**: programs with and without collectives, where a task has several devices (`rings.py`).
 * **The reference**: a program that is measured again where it matters how fast the machine is then.
 
-The steps of all of them are timed in the same turns. A shared machine has slow moments of many
-seconds, and rates of a slow one beside links of a fast one would be a machine that does not exist.
+The steps of all but the meshes are timed in the same turns. A shared machine has slow moments of
+many seconds, and rates of a slow one beside links of a fast one would be a machine that does not
+exist.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any, Protocol
 
@@ -31,12 +33,19 @@ from jflow.base.cluster import Device
 from jflow.client.runtime.calibration_file import this_machine
 from jflow.compiler.graph import Tensor
 from jflow.compiler.pipeline import region_problem
-from jflow.compiler.placement.calibration import PRIOR, Calibration, Link, Rates
+from jflow.compiler.placement.calibration import (
+    OF_COLLECTIVES,
+    PRIOR,
+    Calibration,
+    Link,
+    Rates,
+)
 from jflow.compiler.placement.equations import Count
 from jflow.compiler.placement.work import count_program
 from jflow.lab.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
 from jflow.lab.calibration.fit import fit_constants, fit_line, upper_of
 from jflow.lab.calibration.probes import PROBES, Probe
+from jflow.lab.calibration.rings import RingFit, Rings, meshes_of
 from jflow.lab.calibration.site import Clock, Site, Time, TimedStep
 
 _LENGTHS = (2, 8, 16)
@@ -100,6 +109,13 @@ def calibrate(
         reference_seconds = next(times).seconds
         for study in studies:
             study.conclude([next(times) for _ in study.steps], result)
+        # After the others: from its first mesh on, a process computes one program at a time.
+        for kind, meshes in meshes_of(site.devices).items():
+            progress(f"collectives of {', '.join(map(str, meshes))}")
+            rings = Rings(site, meshes, quick)
+            site.initialize()
+            times_of_rings = site.times(rings.steps, 3 if quick else 9)
+            _conclude(rings.fit(times_of_rings), kind, site.wiring.transport, result)
     return Calibration(
         rates=result.rates,
         links=result.links,
@@ -115,6 +131,19 @@ def calibrate(
         errors=result.errors,
         reference_seconds=reference_seconds,
     )
+
+
+def _conclude(fit: RingFit, kind: str, transport: str, result: _Result) -> None:
+    """Adds the conclusions from programs on meshes to a result."""
+    rates = result.rates[kind]
+    spent = result.step_seconds[transport] + rates.dispatch
+    result.rates[kind] = replace(
+        rates,
+        mesh_dispatch=rates.dispatch + max(fit.start - spent, 0.0),
+        message=fit.message,
+        sent_bandwidth=fit.bandwidth,
+    )
+    result.errors[f"{kind} {OF_COLLECTIVES}"] = fit.median_error
 
 
 class _Study(Protocol):
@@ -167,10 +196,11 @@ class _Rates:
         seconds = np.array([each.seconds for each in probe_times])
         # The last column is what a step takes, with the dispatch of its program.
         columns = np.concatenate([counts, np.ones((len(seconds), 1))], axis=1)
-        prior = PRIOR.rates["CPU" if kind == "CPU" else "GPU"].seconds_per_count
-        prior[Count.CALLS] = 0.0
+        prior_rates = PRIOR.rates_of(kind)
+        prior = prior_rates.seconds_per_count
+        prior[[Count.CALLS, Count.MESSAGES, Count.SENT_BYTES]] = 0.0
         fit = fit_constants(columns, seconds, np.append(prior, PRIOR.step_of(transport)))
-        result.rates[kind] = _rates(fit.seconds, call, dispatch)
+        result.rates[kind] = _rates(fit.seconds, call, dispatch, prior_rates)
         if self._at.task == self._site.devices[0].task:
             step = max(float(fit.seconds[-1]) - dispatch, 1e-7)
             result.step_seconds.setdefault(transport, step)
@@ -197,7 +227,9 @@ def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]
     return np.asarray(total)
 
 
-def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates:
+def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float, prior: Rates) -> Rates:
+    """Returns fitted rates; what meshes take is measured apart, and as in the prior until then."""
+
     def rate(count: Count) -> float:
         return float(1 / seconds[count])
 
@@ -213,6 +245,9 @@ def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates
         iteration=float(seconds[Count.ITERATIONS]),
         call=call,
         dispatch=dispatch,
+        mesh_dispatch=prior.mesh_dispatch,
+        message=prior.message,
+        sent_bandwidth=prior.sent_bandwidth,
     )
 
 

@@ -35,6 +35,10 @@ def calibration_report(calibration: Calibration, *, now: Callable[[], float] = t
             f"{_micro(rates.kernel)} a kernel, {_micro(rates.reduction)} a reduction, "
             f"{_micro(rates.iteration)} an iteration, {_micro(rates.call)} a host call"
         )
+        lines.append(
+            f"{kind} meshes: {_micro(rates.mesh_dispatch)} a program, {_micro(rates.message)} a "
+            f"message of a collective, {rates.sent_bandwidth / 1e9:.3g} GB/s"
+        )
     for kind, link in calibration.links.items():
         lines.append(
             f"link {kind}: {_micro(link.latency)} and {link.bandwidth / 1e9:.3g} GB/s; processors "

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from jflow.base.cluster import Device, Wiring
 from jflow.base.deadline import FOREVER
@@ -158,10 +159,13 @@ class Site(Closing):
         if self._target:
             Session.reset(self._target, [self._container])
 
-    def variable(self, shape: tuple[int, ...], at: Device) -> Tensor:
+    def variable(
+        self, shape: tuple[int, ...], at: Device, sharding: PartitionSpec | None = None
+    ) -> Tensor:
         """Returns the value of a new variable, f32 of that shape, whose elements differ."""
         with self._graph.as_default(), container(self._container), device(str(at)):
-            variable = Variable(self._graph.apply(lambda: _initial(shape), ()))
+            initial = self._graph.apply(lambda: _initial(shape), ())
+            variable = Variable(initial, sharding=sharding)
             self._variables.append(variable)
             value: Tensor = variable.value()
             return value

@@ -34,20 +34,23 @@ def _head(x: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.einsum("bts,bsh->bth", jax.nn.softmax(scores), value)
 
 
-def _normalized(x: jax.Array) -> jax.Array:
+def normalized(x: jax.Array) -> jax.Array:
+    """Returns vectors of mean 0 and variance 1."""
     mean = x.mean(-1, keepdims=True)
     return (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
 
 
 def _mixed(x: jax.Array, weights: jax.Array, *heads: jax.Array) -> jax.Array:
-    return _normalized(x + jnp.concatenate(heads, axis=-1) @ weights)
+    return normalized(x + jnp.concatenate(heads, axis=-1) @ weights)
 
 
-def _fed_forward(x: jax.Array, weights: jax.Array, back: jax.Array) -> jax.Array:
-    return _normalized(x + jax.nn.gelu(x @ weights) @ back)
+def fed_forward(x: jax.Array, weights: jax.Array, back: jax.Array) -> jax.Array:
+    """Returns the second half of a layer of an encoder."""
+    return normalized(x + jax.nn.gelu(x @ weights) @ back)
 
 
-def _error(x: jax.Array, wanted: jax.Array) -> jax.Array:
+def error(x: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Returns the mean squared error: f32[]."""
     return jnp.mean((x - wanted) ** 2)
 
 
@@ -65,9 +68,9 @@ def _transformer_graph(scale: TransformerScale, servers: Servers) -> tuple[tf.Te
             wide = servers.weights(at, "wide", width, 4 * width)
             back = servers.weights(at, "back", 4 * width, width)
             x = apply(_mixed, x, mixing, *(apply(_head, x, weights) for weights in of_heads))
-            x = apply(_fed_forward, x, wide, back)
+            x = apply(fed_forward, x, wide, back)
         variables += [*of_heads, mixing, wide, back]
-    return descend(apply(_error, x, data(1, *shape)), variables, 0.01)
+    return descend(apply(error, x, data(1, *shape)), variables, 0.01)
 
 
 TRANSFORMER = Workload(
@@ -149,7 +152,7 @@ def _moe_graph(scale: MoeScale, servers: Servers) -> tuple[tf.Tensor, tf.Operati
             outputs.append(apply(_expert, tokens, wide, back))
         variables += [wide, back]
     y = apply(_combined, x, slot, weight, *outputs)
-    return descend(apply(_error, y, data(1, scale.tokens, width)), variables, 0.1)
+    return descend(apply(error, y, data(1, scale.tokens, width)), variables, 0.1)
 
 
 MOE = Workload(

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 import jflow as tf
-from jflow.base.cluster import Device, Task
+from jflow.base.cluster import Device, DeviceSpec, Task
 from jflow.base.values import Array
 from jflow.compiler.pipeline import StepRequest, prune_step
 from jflow.compiler.placement import Inventory
@@ -119,13 +120,37 @@ class Servers:
             return nullcontext()
         return tf.device(self._devices[int(position * len(self._devices))])
 
-    def weights(self, position: float, name: str, *shape: int) -> tf.Variable:
-        """Returns a variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
+    def on_mesh(self, position: float) -> AbstractContextManager[Any]:
+        """Returns a context manager under which operations are on the mesh at `position`.
+
+        If the device there is no mesh, a strategy places them.
+        """
+        return self.at(position) if self._axes(position) else nullcontext()
+
+    def _axes(self, position: float) -> tuple[str, ...]:
+        if not self._devices:
+            return ()
+        device = DeviceSpec.parse(self._devices[int(position * len(self._devices))])
+        return tuple(name for name, _ in device.axes or ())
+
+    def weights(
+        self, position: float, name: str, *shape: int, divided: int | None = None
+    ) -> tf.Variable:
+        """Returns a variable f32[shape] of random numbers with the variance of 1 / shape[-2].
+
+        Args:
+          position: see `at`.
+          name: of the variable.
+          shape: its sizes.
+          divided: the dimension that a mesh divides.
+        """
         self._n_variables += 1
+        axes = self._axes(position)
+        sharding = PartitionSpec(*[None] * divided, axes) if axes and divided is not None else None
         with self.at(position):
             n_in = shape[-2] if len(shape) > 1 else shape[-1]
             value = apply(_uniform, self._n_variables, shape, n_in**-0.5)
-            return tf.Variable(value, name=name)
+            return tf.Variable(value, name=name, sharding=sharding)
 
     def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
         """Returns a variable f32[shape] of zeros."""

@@ -50,7 +50,7 @@ def check_collective(operation: Any, n_devices: int, meshes: Meshes) -> None:
     if _PAIRS in attributes:
         _check_pairs(operation, _integers(attributes[_PAIRS]), n_devices)
         return
-    size = _group_size(operation, n_devices, meshes)
+    size = group_size(operation, n_devices, meshes)
     for operand, result in zip(operation.operands, operation.results, strict=False):
         _check_sizes(operation, operand.type, result.type, size)
 
@@ -61,7 +61,7 @@ def _check_pairs(operation: Any, pairs: Sequence[int], n_devices: int) -> None:
             _refuse(operation, f"from and to the devices {pairs}, expected each at most once")
 
 
-def _group_size(operation: Any, n_devices: int, meshes: Meshes) -> int:
+def group_size(operation: Any, n_devices: int, meshes: Meshes) -> int:
     """Returns how many devices each group has."""
     groups = operation.attributes.get(_GROUPS)
     if isinstance(groups, MLIR.DenseIntElementsAttr):

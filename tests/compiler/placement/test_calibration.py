@@ -37,8 +37,8 @@ def changed(**changes: object) -> str:
     [
         ("{", "it is not the JSON of a calibration"),
         ("[]", "Expected `object`, got `array`"),
-        ("{}", "expected format 4, got None"),
-        (changed(format=1), "expected format 4, got 1"),
+        ("{}", "expected format 5, got None"),
+        (changed(format=1), "expected format 5, got 1"),
         (changed(more=1), "expected all fields of a calibration, and no others"),
         (changed(rates=[]), "Expected `object`, got `array` - at `$.rates`"),
         (

@@ -36,13 +36,18 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert 0 < found.rates["CPU"].dispatch < 0.1
     assert 0 < found.step_seconds["process"] < 0.1
     assert found.links["process"].bandwidth > 1e6
+    assert 0 < found.rates["CPU"].message < 0.1
+    assert found.rates["CPU"].sent_bandwidth > 1e6
+    assert found.rates["CPU"].mesh_dispatch >= found.rates["CPU"].dispatch
     assert 0 < found.reference_seconds < 1.0
     assert found.port_share == PRIOR.port_share  # there are no three tasks
     assert Calibration.from_json(found.to_json()) == found
     assert any("CPU rates on" in line for line in heard)
+    assert any("collectives of" in line and "[ring=4]" in line for line in heard)
     text = calibration_report(found, now=lambda: 1e9 + 3 * 86_400)
     assert "measured 3 days ago on" in text
     assert "error of CPU rates, each program predicted from the others" in text
+    assert "a message of a collective" in text
     assert 0 < found.work_error < 1
     assert found.message_error >= 1.0  # so much more it may be in a training step
     assert not any("sent" in doubt for doubt in found.doubts)
@@ -52,6 +57,8 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
 def test_a_report_says_which_checks_are_off() -> None:
     good = replace(PRIOR, machine=HERE, errors={"CPU rates, repeated": 0.5})
     assert "doubtful" not in calibration_report(good, now=lambda: 1e9)
+    rings = replace(good, errors={"CPU collectives, each predicted from the others": 0.8})
+    assert not rings.doubts, "they decide nothing"
     bad = replace(good, errors={"CPU rates, repeated": 0.51})
     assert "doubtful" in calibration_report(bad, now=lambda: 1e9)
     assert "(CPU rates, repeated: 51%): calibrate again" in calibration_report(bad, now=lambda: 1e9)
@@ -67,7 +74,8 @@ def test_rates_and_links_are_timed_in_the_same_turns(monkeypatch) -> None:
     monkeypatch.setattr(Site, "times", times)
     few = [probe for probe in PROBES if probe.name in SMALL]
     calibrate("", quick=True, probes=few)
-    (names,) = calls
+    names, on_meshes = calls
+    assert "all-reduce" in on_meshes  # after the others: a mesh changes how a process computes
     assert {*SMALL} <= {*names}
     assert any("there" in name for name in names)
 
