@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import jflow as tf
 from jflow import errors
+from jflow.plan.xla.mesh_program import MeshProgram
+from tests.clusters import in_process
 from tests.mesh.clusters import cluster as cluster
 
 TASK = "/job:worker/task:0"
@@ -154,3 +157,81 @@ def test_threads_of_one_process_share_its_devices(axes):
     with ThreadPoolExecutor(4) as threads:
         for i, found in enumerate(threads.map(call, range(8), timeout=PATIENCE_S)):
             np.testing.assert_allclose(found, (X * i).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["local", "server"])
+def test_others_use_the_devices_while_a_program_is_compiled(where, monkeypatch):
+    compiling, may_go_on = threading.Event(), threading.Event()
+    compile_now = MeshProgram._compile
+
+    def compile_later(program, form):
+        compiling.set()
+        assert may_go_on.wait(PATIENCE_S)
+        return compile_now(program, form)
+
+    @tf.function
+    def on_mesh(x):
+        with tf.device(mesh={"m": 4}):
+            return summed(x)
+
+    @tf.function
+    def on_a_device(x):
+        with tf.device("/device:CPU:1"):
+            return jnp.sum(x)
+
+    with ExitStack() as stack:
+        target = ""
+        if where == "server":
+            target = stack.enter_context(in_process({"worker": 1})).target
+        stack.enter_context(tf.connect(target))
+        # From the first mesh on, a program of one device waits for those of meshes.
+        np.testing.assert_allclose(on_mesh(X), X.sum(0), rtol=1e-5)
+        monkeypatch.setattr(MeshProgram, "_compile", compile_later)
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(on_mesh, X[:4])
+            try:
+                assert compiling.wait(PATIENCE_S)
+                assert on_a_device(X) == X.sum()
+                assert not slow.done()
+            finally:
+                may_go_on.set()
+            np.testing.assert_allclose(slow.result(PATIENCE_S), X[:4].sum(0), rtol=1e-5)
+
+
+def test_a_program_is_compiled_once_for_those_who_want_it_at_the_same_time(monkeypatch):
+    compiled = []
+    compile_now = MeshProgram._compile
+    monkeypatch.setattr(
+        MeshProgram, "_compile", lambda *args: compiled.append(args) or compile_now(*args)
+    )
+
+    @tf.function
+    def on_mesh(x):
+        with tf.device(mesh={"m": 2}):
+            return 2 * summed(x)
+
+    with tf.connect(), ThreadPoolExecutor(4) as threads:
+        on_mesh.explain(X)  # traced before
+        for found in threads.map(on_mesh, [X] * 4):
+            np.testing.assert_allclose(found, 2 * X.sum(0), rtol=1e-5)
+    assert len(compiled) == 1
+
+
+def test_what_cannot_be_compiled_leaves_the_devices_to_others(monkeypatch):
+    def fail(program, form):
+        raise errors.InvalidArgumentError("no such program")
+
+    @tf.function
+    def on_mesh(x):
+        with tf.device(mesh={"m": 4}):
+            v.assign_add(summed(x))
+
+    with in_process({"worker": 1}) as backend, tf.connect(backend.target):
+        with tf.device(mesh={"m": 4}):
+            v = tf.Variable(np.zeros(8, np.float32), name="not_compiled", sharding=P())
+        monkeypatch.setattr(MeshProgram, "_compile", fail)
+        with pytest.raises(errors.InvalidArgumentError, match="no such program"):
+            on_mesh(X)
+        monkeypatch.undo()
+        on_mesh(X)
+        np.testing.assert_allclose(v.numpy(), X.sum(0), rtol=1e-5)

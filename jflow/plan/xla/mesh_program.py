@@ -1,13 +1,15 @@
 """`MeshProgram`: a program that runs on all devices of a mesh together.
 
 A program says what it computes, and not how its arguments are sharded: variables keep the
-shardings that they have, and XLA chooses those of other values. It is therefore compiled when it
-is first called with arguments of such shardings.
+shardings that they have, and XLA chooses those of other values. It is therefore compiled when there
+are first arguments of such shardings, which takes long and needs no device: before it is called.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -29,11 +31,27 @@ Kept = Sequence[Sharding | None]
 """The shardings of the first results; None where XLA chooses."""
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What a program is compiled for.
+
+    Attributes:
+      shardings: of its arguments; None of those that are not on the mesh, which XLA distributes.
+      kept: see `Kept`.
+      sizes: of its arguments, if it is for any.
+    """
+
+    shardings: tuple[Sharding | None, ...]
+    kept: tuple[Sharding | None, ...]
+    sizes: tuple[tuple[int, ...], ...] | None
+
+
 class MeshProgram:
     """A program exported for as many devices as a mesh has.
 
     It may only be called by what has all devices of the mesh for itself, one call at a time: its
-    parts wait for each other, and XLA ends the process if one of them comes 40 s late.
+    parts wait for each other, and XLA ends the process if one of them comes 40 s late. Any thread
+    may prepare it meanwhile.
 
     Args:
       valid: the program.
@@ -51,7 +69,21 @@ class MeshProgram:
         self._mesh = mesh
         self._donated = donated
         self._is_dynamic = is_dynamic(self._exported.in_avals)
-        self._compiled: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self._compiling = threading.Lock()
+        self._compiled: dict[_Form, Any] = {}
+
+    def preparation(self, *args: Any, kept: Kept = ()) -> Callable[[], object] | None:
+        """Returns what compiles the program for such arguments; None if it is compiled.
+
+        Args:
+          args, kept: as for a call. Only the sizes and shardings of arguments count.
+
+        Returns:
+          A function that raises InvalidArgumentError as a call does.
+        """
+        form = self._form(args, kept)
+        return None if self._find(form) is not None else partial(self._executable, form)
 
     def __call__(self, *args: Any, kept: Kept = ()) -> list[jax.Array]:
         """Runs the program until its results are computed.
@@ -65,8 +97,8 @@ class MeshProgram:
           TypeError: if an argument is of another type or shape than the program expects.
         """
         own = [*map(self._own, args, self._exported.in_avals)]
+        executable = self._executable(self._form(args, kept))
         with jax.enable_x64(True):
-            executable = self._for(own, tuple(kept))
             _wait_until_idle(self._mesh)
             results: list[jax.Array] = executable(*own)
         for result in results:
@@ -87,25 +119,37 @@ class MeshProgram:
         sharding = value.sharding
         return isinstance(sharding, NamedSharding) and sharding.mesh == self._mesh
 
-    def _for(self, args: Sequence[Any], kept: tuple[Sharding | None, ...]) -> Any:
-        """Returns the executable for arguments of these shardings."""
-        shardings = tuple(x.sharding if isinstance(x, jax.Array) else None for x in args)
-        sizes = tuple(x.shape for x in args) if self._is_dynamic else ()
-        key = shardings, kept, sizes
-        executable = self._compiled.pop(key, None) or self._compile(args, shardings, kept)
-        self._compiled[key] = executable  # the last one that was used
-        if len(self._compiled) > _N_COMPILED:
-            del self._compiled[next(iter(self._compiled))]
+    def _form(self, args: Sequence[Any], kept: Kept) -> _Form:
+        own = (x.sharding if isinstance(x, jax.Array) and self._has(x) else None for x in args)
+        sizes = tuple(map(np.shape, args)) if self._is_dynamic else None
+        return _Form(tuple(own), tuple(kept), sizes)
+
+    def _find(self, form: _Form) -> Any:
+        with self._lock:
+            executable = self._compiled.pop(form, None)
+            if executable is not None:
+                self._compiled[form] = executable  # the last one that was used
+            return executable
+
+    def _executable(self, form: _Form) -> Any:
+        """Returns the program as compiled for a form; it is compiled once."""
+        executable = self._find(form)
+        if executable is not None:
+            return executable
+        with self._compiling:
+            executable = self._find(form)
+            if executable is None:
+                with jax.enable_x64(True):
+                    executable = self._compile(form)
+                with self._lock:
+                    self._compiled[form] = executable
+                    if len(self._compiled) > _N_COMPILED:
+                        del self._compiled[next(iter(self._compiled))]
         return executable
 
-    def _compile(
-        self,
-        args: Sequence[Any],
-        shardings: Sequence[Sharding | None],
-        kept: tuple[Sharding | None, ...],
-    ) -> Any:
+    def _compile(self, form: _Form) -> Any:
         exported = self._exported
-        results = [*kept, *[None] * (len(exported.out_avals) - len(kept))]
+        results = [*form.kept, *[None] * (len(exported.out_avals) - len(form.kept))]
         program = jax.jit(
             exported.call,
             keep_unused=True,
@@ -114,9 +158,11 @@ class MeshProgram:
         )
         shapes = [
             jax.ShapeDtypeStruct(
-                x.shape if self._is_dynamic else aval.shape, aval.dtype, sharding=s
+                aval.shape if form.sizes is None else form.sizes[i], aval.dtype, sharding=sharding
             )
-            for x, aval, s in zip(args, exported.in_avals, shardings, strict=True)
+            for i, (aval, sharding) in enumerate(
+                zip(exported.in_avals, form.shardings, strict=True)
+            )
         ]
         try:
             with jax.set_mesh(self._mesh):
@@ -132,7 +178,7 @@ class MeshProgram:
             # JAX raises many kinds of errors, and the program may come from another process.
             raise InvalidArgumentError(
                 f"a program cannot be compiled for the mesh {self._mesh} with arguments sharded as "
-                f"{[getattr(one, 'spec', one) for one in shardings]}: {error}"
+                f"{[getattr(one, 'spec', one) for one in form.shardings]}: {error}"
             ) from error
 
 

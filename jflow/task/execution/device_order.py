@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from jflow.errors import UnimplementedError
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.hardware import DeviceOrMesh, devices_of
+from jflow.plan.xla.mesh_program import MeshProgram
 
 _CHECKED_S = 0.05
 """How often a thread that waits for devices looks whether it has to end."""
@@ -173,6 +174,10 @@ class DeviceOrder:
         def call(*args: Any, **options: Any) -> list[jax.Array]:
             if not is_mesh and not self.has_meshes:
                 return program(*args)
+            if isinstance(program, MeshProgram):
+                prepare = program.preparation(*args, **options)
+                if prepare is not None:
+                    prepare()
             with self._inside(on) if calls_python else self.using(on):
                 results = program(*args, **options)
                 for result in results[-1:]:  # they are computed together

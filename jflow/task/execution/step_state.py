@@ -15,7 +15,7 @@ from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call, Recv, Slot
 from jflow.plan.xla.host_view import host_blocks, host_view
 from jflow.plan.xla.internals import ConcreteArray
-from jflow.plan.xla.mesh_program import Kept
+from jflow.plan.xla.mesh_program import Kept, MeshProgram
 from jflow.state.core import StepEffect
 from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
@@ -395,6 +395,21 @@ class StepState:
                     self._reads.append((lease, result))
             if self._is_closed:
                 self.close()
+
+    def preparation(
+        self, linked: LinkedRun, access: VariableAccess | None = None
+    ) -> Callable[[], object] | None:
+        """Returns what has to be done before a program on a mesh gets its devices, if anything.
+
+        It compiles the program for the shardings of its arguments, and any thread may do it.
+        """
+        program = linked.executable
+        if not isinstance(program, MeshProgram) or (access is not None and access.is_done):
+            return None
+        old = [] if access is None else access.old_values()
+        kept = () if access is None else access.shardings()
+        inputs = map(self.slots.__getitem__, linked.instruction.inputs)
+        return program.preparation(*old, *inputs, *linked.constants, kept=kept)
 
     def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""

@@ -197,6 +197,13 @@ class VariableAccess(Access):
             old.append(leases[i].buffer.array if i in leases else used[i].donate())
         return old
 
+    def old_values(self) -> list[jax.Array]:
+        """Returns the old values, which `donated` will give, to look at their shardings."""
+        return [
+            (self.leases[i] if i in self.leases else self.used[i]).buffer.array
+            for i in self.linked.instruction.reads
+        ]
+
     def shardings(self) -> list[Sharding | None]:
         """Returns the shardings of the variables that it writes; None where XLA chooses.
 

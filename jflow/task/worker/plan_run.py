@@ -302,7 +302,8 @@ class PlanRun:
         if self._may_be_quick and is_quick(run, self._is_alone):
             timed(run, state.compute, run)
             return None
-        return self._on_device(run, partial(state.compute, run, until_computed=True))
+        work = partial(state.compute, run, until_computed=True)
+        return self._on_device(run, work, state.preparation(run))
 
     def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
         run = access.linked
@@ -310,12 +311,13 @@ class PlanRun:
             timed(run, state.finish, access)
             return None
         work = partial(state.finish, access, until_computed=True)
-        return self._on_device(run, work, access.give_up)
+        return self._on_device(run, work, state.preparation(run, access), access.give_up)
 
     async def _on_device(
         self,
         run: LinkedRun,
         work: Callable[[], object],
+        prepare: Callable[[], object] | None,
         give_up: Callable[[], object] = lambda: None,
     ) -> None:
         """Runs a long program until its results are computed.
@@ -325,12 +327,15 @@ class PlanRun:
         Args:
           run: the program.
           work: runs it.
+          prepare: is called before, while the program does not have the device.
           give_up: called instead if the plan is cancelled before the program starts.
         """
         single = self._single if run.written else None
         try:
             if single is not None:
                 single.is_waiting = True
+            if prepare is not None:
+                await self._run_in_thread(prepare)
             job = await self._context.devices.start(
                 self._linked.device, partial(timed, run, work), self._step
             )
