@@ -247,7 +247,8 @@ class TemplateEncoder:
         if encoded is None:
             if not all(tensor.dtype in NAMES and tensor.size for tensor in tensors):
                 return None
-            envelope = make()
+            envelope = pb.Envelope()
+            envelope.CopyFrom(make())  # which the other form may need, with what varies
             _strip(envelope)
             for tensor in tensors:
                 envelope.tensors.add(dtype=NAMES[tensor.dtype], shape=tensor.shape)

@@ -135,6 +135,17 @@ def test_an_envelope_that_is_large_goes_in_the_other_form():
     assert opened(control) is None
     envelope, _ = open_message(Message(1, control, np.empty(0, np.uint8)))
     assert [*envelope.send_tensors.signals] == [*values]
+    assert envelope.send_tensors.step == 3, "what varies is in the message"
+
+
+def test_a_step_of_many_feeds_keeps_its_number_in_the_other_form():
+    feeds = [np.ones(1, np.float32)] * templates.MAX_BYTES
+    effect = Effect("client", 0, 5, acknowledged=4, is_saved=False)
+    control = RUN_STEP.prepared(7, feeds, effect=effect).control(TemplateEncoder(), 1, 5)
+    assert opened(control, feeds) is None
+    envelope, _ = open_message(Assembler().feed(*frames_of(encode, 1, control, feeds)))
+    assert envelope.run_step.effect.sequence == 5
+    assert envelope.run_step.effect.acknowledged == 4
 
 
 def test_what_either_end_keeps_is_bounded():
