@@ -32,7 +32,8 @@ def test_the_demo_survives_a_kill_trains_as_plain_jax_does_and_leaves_nothing_be
     assert trained > 90
     assert abs(trained - plain) <= 2.0
     assert seen == trained
-    assert not done.stderr  # no progress in a file
+    # No progress in a file; beside other work it may have to say that it waits.
+    assert not [line for line in done.stderr.splitlines() if "waiting for" not in line]
     assert "can keep 16777216 bytes" in done.stdout
     rows = re.findall(r"^   (\w.*?)  +[\d.]+ m?s +[\d.]+ m?s +([\d.]+ \w+)   3$", done.stdout, re.M)
     sent = {name: float(n) * {"KiB": 1, "MiB": 1024}[unit] for name, (n, unit) in _split(rows)}

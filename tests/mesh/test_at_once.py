@@ -198,7 +198,7 @@ def test_others_use_the_devices_while_a_program_is_compiled(where, monkeypatch):
             np.testing.assert_allclose(slow.result(PATIENCE_S), X[:4].sum(0), rtol=1e-5)
 
 
-def test_a_program_is_compiled_once_for_those_who_want_it_at_the_same_time(monkeypatch):
+def test_a_program_is_compiled_once_for_several_callers(monkeypatch):
     compiled = []
     compile_now = MeshProgram._compile
     monkeypatch.setattr(
