@@ -179,23 +179,50 @@ def test_others_use_the_devices_while_a_program_is_compiled(where, monkeypatch):
         with tf.device("/device:CPU:1"):
             return jnp.sum(x)
 
+    def connected(function, x):
+        with tf.connect(target):
+            return np.asarray(function(x))
+
+    n_callers = 12  # more than the threads of a server for other work
     with ExitStack() as stack:
         target = ""
         if where == "server":
             target = stack.enter_context(in_process({"worker": 1})).target
-        stack.enter_context(tf.connect(target))
         # From the first mesh on, a program of one device waits for those of meshes.
-        np.testing.assert_allclose(on_mesh(X), X.sum(0), rtol=1e-5)
+        np.testing.assert_allclose(connected(on_mesh, X), X.sum(0), rtol=1e-5)
         monkeypatch.setattr(MeshProgram, "_compile", compile_later)
-        with ThreadPoolExecutor(1) as threads:
-            slow = threads.submit(on_mesh, X[:4])
+        with ThreadPoolExecutor(n_callers) as threads:
+            slow = [threads.submit(connected, on_mesh, X[:4]) for _ in range(n_callers)]
             try:
                 assert compiling.wait(PATIENCE_S)
-                assert on_a_device(X) == X.sum()
-                assert not slow.done()
+                assert connected(on_a_device, X) == X.sum()
+                assert not any(one.done() for one in slow)
             finally:
                 may_go_on.set()
-            np.testing.assert_allclose(slow.result(PATIENCE_S), X[:4].sum(0), rtol=1e-5)
+            for one in slow:
+                np.testing.assert_allclose(one.result(PATIENCE_S), X[:4].sum(0), rtol=1e-5)
+
+
+def test_a_deadline_says_that_a_program_is_compiled(monkeypatch):
+    may_go_on = threading.Event()
+    compile_now = MeshProgram._compile
+
+    def compile_later(program, form):
+        assert may_go_on.wait(PATIENCE_S)
+        return compile_now(program, form)
+
+    monkeypatch.setattr(MeshProgram, "_compile", compile_later)
+
+    @tf.function
+    def on_mesh(x):
+        with tf.device(mesh={"m": 4}):
+            return summed(x)
+
+    config = tf.ConfigProto(operation_timeout_in_ms=1000)
+    with in_process({"worker": 1}) as backend, tf.connect(backend.target, config):
+        with pytest.raises(errors.DeadlineExceededError, match=r"compiled a program for .*m=4"):
+            on_mesh(X)
+        may_go_on.set()
 
 
 def test_a_program_is_compiled_once_for_several_callers(monkeypatch):

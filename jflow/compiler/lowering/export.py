@@ -23,9 +23,9 @@ from jflow.base.cluster import Axes
 from jflow.base.values import Array, canonical_sizes
 from jflow.compiler.graph import request
 from jflow.plan.xla import internals, jaxprs
-from jflow.plan.xla.cache import SharedCache
 from jflow.plan.xla.export import serialize
 from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
+from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.structure import structure_of
 
 N_KEPT = 128

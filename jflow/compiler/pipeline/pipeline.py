@@ -43,9 +43,6 @@ QUICK_S = 50e-6
 """What a device could compute while it waits is no program of its own if it takes less, in seconds:
 to begin one more costs more, above all if it has to have a thread."""
 
-_Platforms = Mapping[Device, str] | None
-"""The export platforms of devices; None in this process."""
-
 _NO_HANDLES: Handles = MappingProxyType({})
 
 _NO_SHAPES: Mapping[Tensor, Sequence[Any]] = MappingProxyType({})
@@ -192,7 +189,7 @@ def expanded(
 def compile_placed(
     request: StepRequest,
     placement: Placement,
-    platforms: _Platforms = None,
+    platforms: Mapping[Device, str] | None = None,
     *,
     owner: str = "",
 ) -> CompiledStep:
@@ -241,7 +238,9 @@ def compile_placed(
     )
 
 
-def _is_long(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> bool:
+def _is_long(
+    placement: Placement, platforms: Mapping[Device, str] | None, ops: Sequence[Operation]
+) -> bool:
     """Whether operations take long enough for a program of their own that runs after the sends.
 
     Host calls are instructions of their own in any case.
@@ -250,15 +249,19 @@ def _is_long(placement: Placement, platforms: _Platforms, ops: Sequence[Operatio
     return not compiled or _seconds(placement, platforms, compiled) > SPLIT_S
 
 
-def _is_quick(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> bool:
+def _is_quick(
+    placement: Placement, platforms: Mapping[Device, str] | None, ops: Sequence[Operation]
+) -> bool:
     """Whether the estimated time of operations is below the cost of one more program."""
     return _seconds(placement, platforms, ops) <= QUICK_S
 
 
-def _seconds(placement: Placement, platforms: _Platforms, ops: Sequence[Operation]) -> float:
+def _seconds(
+    placement: Placement, platforms: Mapping[Device, str] | None, ops: Sequence[Operation]
+) -> float:
     """Estimates the time of operations of one device as one program, in seconds.
 
-    Those of a mesh take as long as on one of its devices at most, which is near enough.
+    Those of a mesh are taken for those of one of its devices, in this process of a CPU.
     """
     device = placement[ops[0]]
     kind = device.type
@@ -268,7 +271,7 @@ def _seconds(placement: Placement, platforms: _Platforms, ops: Sequence[Operatio
     return float((count_operations(ops) @ rates.seconds_per_count).sum())
 
 
-def _lowered(segment: Segment, platforms: _Platforms) -> Lowered:
+def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:
     if platforms is not None or segment.device.axes:
         refuse_callbacks(segment.ops)
     return lower(
@@ -283,7 +286,7 @@ def _lowered(segment: Segment, platforms: _Platforms) -> Lowered:
 
 
 def _artifacts(
-    cut: Partition, programs: Mapping[str, Lowered], platforms: _Platforms
+    cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
 ) -> dict[str, Array]:
     """Returns constants and, for a cluster, exported programs, by their names in the step."""
     artifacts = dict(cut.constants)

@@ -82,19 +82,17 @@ def region_problem(
     calibration: Calibration | None = None,
     wiring: Wiring | None = None,
     measured: Mapping[str, float] | None = None,
-    devices: Sequence[Device] = (),
 ) -> tuple[Problem, Schedule]:
     """Returns the regions of a step as a problem with costs, and their schedule.
 
     `predicted_seconds(problem, schedule) + problem.costs.step_seconds` is the predicted time of the
-    step. What is fed comes for free.
+    step. What is fed comes for free. Meshes are taken for those of CPU devices.
 
     Args:
       compiled: a step that was compiled without platforms, so that its programs are known.
       calibration: what devices and links do; None for the prior.
       wiring: how the tasks reach each other.
       measured: seconds of programs without their dispatch, by their names in `compiled.programs`.
-      devices: those of the cluster, which tell what meshes consist of; CPU devices if not given.
 
     Returns:
       A problem whose operations are `Region`s, and the schedule that the plans prescribe.
@@ -109,7 +107,7 @@ def region_problem(
     number_of = {device: number for number, device in enumerate(used)}
     seconds = np.zeros((len(regions), len(used)))
     for region in regions:
-        rates = rates_on(calibration, region.device, devices)
+        rates = rates_on(calibration, region.device)
         seconds[region.number] = _seconds(region, compiled, rates, measured or {})
     costs = costs_of(seconds, used, calibration, wiring)
     graph = OperationGraph(regions, (*_edges(collected), *_elements(compiled, regions)))

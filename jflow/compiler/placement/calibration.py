@@ -27,9 +27,6 @@ DOUBTFUL = 0.5
 """A calibration is doubtful if one of its own checks is off by more than this."""
 
 
-OF_COLLECTIVES = "collectives, each predicted from the others"
-"""The end of the name of the error of collectives, after the type of device."""
-
 _Rate = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
 _Amount = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -53,7 +50,8 @@ class Rates:
       dispatch: seconds for each program.
       mesh_dispatch: seconds for each program on a mesh.
       message: seconds for each message of a collective between devices of a task.
-      sent_bandwidth: bytes a second that a device sends in collectives.
+      sent_bandwidth: bytes a second that a device sends in collectives; that all CPU devices of a
+        task send together, as they share its processors.
     """
 
     flops: _Rate
@@ -169,6 +167,8 @@ class Calibration:
       work_error: the part by which programs may take less than estimated, below 1: three of four
         errors are smaller.
       message_error: likewise, the part by which what is sent may take more.
+      collective_error: the median error of collectives, each predicted from the others. It casts no
+        doubt on a calibration: no strategy chooses whether there are any.
       reference_seconds: what a program of some milliseconds took, in the same turns as all else:
         measured again, it tells how much slower the machine is than it was; 0 if not measured.
       made: when, as seconds since 1970; 0 for the prior.
@@ -185,6 +185,7 @@ class Calibration:
     overlap: _Fraction = 1.0
     work_error: _Fraction = 0.3
     message_error: _Amount = 0.5
+    collective_error: _Amount = 0.0
     reference_seconds: _Amount = 0.0
     made: _Amount = 0.0
     machine: Machine | None = None
@@ -200,15 +201,10 @@ class Calibration:
         """The checks whose error exceeds `DOUBTFUL`, as "name: error"; empty if there are none.
 
         A placement by such constants may be slower than one device. It means that the machine did
-        something else in a part of the measurement, or that the model does not describe it. How
-        good rings describe collectives does not count: no strategy chooses whether there are any.
+        something else in a part of the measurement, or that the model does not describe it.
         """
         checks = {"programs, against estimates": self.work_error, **self.errors}
-        return tuple(
-            f"{name}: {off:.0%}"
-            for name, off in checks.items()
-            if off > DOUBTFUL and not name.endswith(OF_COLLECTIVES)
-        )
+        return tuple(f"{name}: {off:.0%}" for name, off in checks.items() if off > DOUBTFUL)
 
     def rates_of(self, device_type: str) -> Rates:
         """Returns the rates of a device type; the prior's if it was not measured."""

@@ -64,13 +64,16 @@ def estimated(
     rates = [rates_on(calibration, device, devices) for device in devices]
     trips = np.array([*map(trips_of, ops)], np.float64)
     alone = count_operations(ops)
-    counts = {
-        axes: on_mesh(alone, ops, axes, members) for axes, members in (on_meshes or {}).items()
-    }
+    members_of = on_meshes or {}
+    counts = {axes: on_mesh(alone, ops, axes, members) for axes, members in members_of.items()}
     seconds = np.zeros((len(ops), len(devices)))
     for i, device in enumerate(devices):
         of_device = counts.get(device.axes, alone)
         seconds[:, i] = trips * (of_device @ rates[i].seconds_per_count)
+        if device.axes in counts:
+            # A step has the dispatch of a program on one device, and transfers have those after it.
+            first = next(row for row, op in enumerate(ops) if op in members_of[device.axes])
+            seconds[first, i] += rates[i].dispatch
     _scale(seconds, ops, devices, measured)
     costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)
     off = 1.0 - np.eye(len(devices))
@@ -84,7 +87,7 @@ def estimated(
     )
 
 
-def rates_on(calibration: Calibration, device: Device, devices: Sequence[Device]) -> Rates:
+def rates_on(calibration: Calibration, device: Device, devices: Sequence[Device] = ()) -> Rates:
     """Returns the rates of a device, or of the devices of a mesh together.
 
     Args:

@@ -2,7 +2,8 @@
 
 The counts are those of all devices together: what each of two devices computes counts twice, and
 what is divided between them once. So they are the counts of one device (`work.py`), times how often
-the partitioned program computes them (`spmd.py`), with its collectives.
+the partitioned program computes them (`spmd.py`), with its collectives. Where that is not known,
+all work is taken to be divided, and nothing to be sent.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from jflow.base.cluster import Axes
+from jflow.base.values import Dim, is_known
 from jflow.compiler.graph import Operation, VariableRef
 from jflow.compiler.graph.primitives import WRITES, is_on_host, state_of
 from jflow.compiler.lowering import Lowered, lower
-from jflow.compiler.placement.equations import Count, Vector
+from jflow.compiler.placement.equations import INPUTS, UNKNOWN_SIZE, Count, Vector
 from jflow.compiler.placement.spmd import Work, partitioned_work
 from jflow.compiler.placement.work import count_program
+from jflow.errors import InvalidArgumentError
+from jflow.plan.xla import jaxprs
 from jflow.plan.xla.validation import is_dynamic
 
-_NOT_COMPUTED = frozenset(
-    {"variable", "resource", "group", "placeholder", "carry", "iteration", "final"}
-)
+_NOT_COMPUTED = INPUTS - {"constant", "read"} | {"final"}
 """What is an input of a program, or only orders operations."""
 
 _PRODUCTS = (Count.FLOPS, Count.CONVOLUTIONS)
@@ -90,7 +92,10 @@ def _work_of_operations(ops: Sequence[Operation], axes: Axes) -> Vector | None:
     written = [ref for ref, is_written in refs if is_written]
     given = [tensor for tensor in used if tensor not in made]
     results = [tensor for op in ops for tensor in op.outputs if tensor not in used]
-    lowered = lower(ops, read, given, written, results, axes=axes)
+    try:
+        lowered = lower(ops, read, given, written, results, axes=axes)
+    except InvalidArgumentError:
+        return None
     work = _partitioned(lowered, [ref.sharding for ref in read], [ref.sharding for ref in written])
     if work is None:
         return None
@@ -105,15 +110,20 @@ def _partitioned(
 ) -> Vector | None:
     """Returns the work of each equation, f64[equations, Work]; None if it is not known.
 
-    So it is for unknown sizes, which XLA partitions once they are known. What JAX cannot lower is
-    an error where the step is compiled, and of the operation.
+    What JAX cannot lower is an error where the step is compiled, and of the operation. A kernel for
+    accelerators only may be lowered there, and not here.
     """
-    if is_dynamic(lowered.jaxpr.in_avals):
-        return None
+    program = lowered.jaxpr
     try:
-        return partitioned_work(lowered.jaxpr, lowered.axes, arguments, results)
+        if is_dynamic(program.in_avals):
+            program = jaxprs.Resizing(_assumed).closed(program)
+        return partitioned_work(program, lowered.axes, arguments, results)
     except Exception:  # of JAX and MLIR, which raise many kinds
         return None
+
+
+def _assumed(size: Dim) -> Dim:
+    return size if is_known(size) else UNKNOWN_SIZE
 
 
 def _together(counts: Vector, work: Vector, axes: Axes) -> Vector:

@@ -63,6 +63,8 @@ _LABEL = re.compile(r"equation=(\d+)")
 _AXIS = re.compile(r'"([^"]+)"(?::\(\d+\)(\d+))?')
 """An axis, or a part of one with its size; `sdy` has no Python class for lists of them."""
 
+_MANUAL = re.compile(r'"([^"]+)"')
+
 _FREE = frozenset(
     f"stablehlo.{name}" for name in ("constant", "iota", "broadcast_in_dim", "reshape", "return")
 ) | {"sdy.constant", "sdy.return", "func.return", "sdy.sharding_constraint"}
@@ -169,7 +171,8 @@ class _Module:
                 work[number] += self._work_of(operation)
         return work
 
-    def _operations_of(self, name: str) -> Iterator[Any]:
+    def _operations_of(self, name: str) -> list[Any]:
+        """Returns the operations of a function, and notes the shardings of its arguments."""
         function = self._functions[name]
         block = function.regions[0].blocks[0]
         attributes = function.attributes
@@ -178,18 +181,17 @@ class _Module:
             if "sdy.sharding" in ir.DictAttr(attribute):
                 sharding = ir.DictAttr(attribute)["sdy.sharding"]
                 self._shardings[argument] = self._sharding(sharding)
-        return self._inside(block)
+        return self._operations(block)
 
-    def _inside(self, block: Any) -> Iterator[Any]:
-        """Yields the operations of a block; the shardings of their results are noted before."""
-        for each in block.operations:
-            operation = each.operation
-            for result, sharding in zip(operation.results, self._given(operation), strict=False):
-                self._shardings[result] = sharding
-            yield operation
+    def _operations(self, block: Any) -> list[Any]:
+        """Returns the operations of a block, and notes the shardings of their results."""
+        operations = [each.operation for each in block.operations]
+        for operation in operations:
+            shardings = self._result_shardings(operation)
+            self._shardings.update(zip(operation.results, shardings, strict=False))
+        return operations
 
-    def _given(self, operation: Any) -> list[_Sharding]:
-        """Returns the shardings of the results of an operation."""
+    def _result_shardings(self, operation: Any) -> list[_Sharding]:
         attributes = operation.attributes
         if "sdy.sharding" in attributes:
             each = sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings
@@ -207,14 +209,17 @@ class _Module:
         by_dimension = []
         for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
             refs = map(sdy.AxisRefAttr, dimension.axes)
-            by_dimension.append({str(ref): self._size(ref) for ref in refs})
+            by_dimension.append(dict(map(self._axis, refs)))
         return tuple(by_dimension)
 
-    def _size(self, ref: Any) -> int:
-        part = ref.sub_axis_info
-        return self._axes[ref.name] if part is None else sdy.SubAxisInfoAttr(part).size
+    def _axis(self, ref: Any) -> tuple[str, int]:
+        """Returns the name and size of an axis, or of a part of one."""
+        if ref.sub_axis_info is None:
+            return ref.name, self._axes[ref.name]
+        part = sdy.SubAxisInfoAttr(ref.sub_axis_info)
+        return f"{ref.name}:{part.pre_size}", part.size
 
-    def _of(self, value: Any) -> _Sharding:
+    def _sharding_of(self, value: Any) -> _Sharding:
         return self._shardings.get(value, ())
 
     # Sums over operations ---------------------------------------------------------------------
@@ -223,7 +228,7 @@ class _Module:
         """Returns the sums of an operation with all that it runs: f64[len(Work)]."""
         name = operation.name
         if name in _FREE:
-            return _sent(0, 0)
+            return _no_work()
         if name.removeprefix("stablehlo.") in COLLECTIVES:
             return self._collective(operation)
         return _RULES.get(name, _Module._computed)(self, operation)
@@ -237,25 +242,34 @@ class _Module:
     def _loop(self, operation: Any) -> Vector:
         condition, body = (region.blocks[0] for region in operation.regions)
         for result, argument in zip(operation.results, body.arguments, strict=True):
-            self._shardings[argument] = self._of(result)
-        return _trips(condition) * self._sum(self._inside(body))
+            self._shardings[argument] = self._sharding_of(result)
+        return _trips(condition, operation.operands) * self._sum(self._operations(body))
 
     def _branches(self, operation: Any) -> Vector:
-        bodies = [self._sum(self._inside(region.blocks[0])) for region in operation.regions]
+        bodies = [self._sum(self._operations(region.blocks[0])) for region in operation.regions]
         longest: Vector = np.max(bodies, axis=0)
         return longest
 
     def _manual(self, operation: Any) -> Vector:
-        return self._sum(self._inside(operation.regions[0].blocks[0]))
+        """Returns the sums of a `shard_map`, whose operations see parts of the arguments."""
+        body = operation.regions[0].blocks[0]
+        manual = _MANUAL.findall(str(operation.attributes["manual_axes"]))
+        given = sdy.TensorShardingPerValueAttr(operation.attributes["in_shardings"]).shardings
+        for argument, sharding in zip(body.arguments, map(self._sharding, given), strict=True):
+            self._shardings[argument] = tuple(
+                {axis: size for axis, size in axes.items() if axis.split(":")[0] not in manual}
+                for axes in sharding
+            )
+        return self._sum(self._operations(body))
 
     def _sum(self, operations: Iterable[Any]) -> Vector:
-        return sum(map(self._work_of, operations), _sent(0, 0))
+        return sum(map(self._work_of, operations), _no_work())
 
     def _computed(self, operation: Any) -> Vector:
         values = [*operation.operands, *operation.results]
         amount = _amount(operation, values)
-        own = amount / _n_parts(*map(self._of, values))
-        work = np.zeros(len(Work))
+        own = amount / _n_parts(*map(self._sharding_of, values))
+        work = _no_work()
         is_product = operation.name in _PRODUCTS
         work[Work.PRODUCTS if is_product else Work.OTHERS] = amount
         work[Work.OWN_PRODUCTS if is_product else Work.OWN_OTHERS] = own
@@ -265,7 +279,7 @@ class _Module:
         (result,) = operation.results
         named = _AXIS.findall(str(operation.attributes["reduction_axes"]))
         n = math.prod(int(part) if part else self._axes[axis] for axis, part in named)
-        return _ring(2, n, _bytes(result) / _n_parts(self._of(result)))
+        return _ring(2, n, _bytes(result) / _n_parts(self._sharding_of(result)))
 
     def _reshard(self, operation: Any) -> Vector:
         """Returns the messages of a change of sharding.
@@ -273,7 +287,7 @@ class _Module:
         Dimensions are divided further before anything is sent, which sends nothing itself.
         """
         (operand,), (result,) = operation.operands, operation.results
-        before, after = self._of(operand), self._of(result)
+        before, after = self._sharding_of(operand), self._sharding_of(result)
         gathered: dict[str, int] = {}
         moved: dict[str, int] = {}
         left = {axis for axes in after for axis in axes}
@@ -285,18 +299,26 @@ class _Module:
         own = _bytes(result) / _n_parts(after)
         work = _ring(1, math.prod(gathered.values()), own)
         work += _ring(1, math.prod(moved.values()), own)
-        return work
+        is_reordered = any(
+            [axis for axis in b if axis in a] != [axis for axis in a if axis in b]
+            for b, a in zip(before, after, strict=False)
+        )
+        return work + _sent(1, own) if is_reordered else work
 
     def _collective(self, operation: Any) -> Vector:
         """Returns the messages of a collective that the program itself has, in `shard_map`."""
         name = operation.name.removeprefix("stablehlo.")
         n_bytes = [_bytes(value) for value in (*operation.operands, *operation.results)]
-        if "replica_groups" not in operation.attributes or name == "collective_broadcast":
+        if name == "collective_permute":
+            pairs = np.array(ir.DenseIntElementsAttr(operation.attributes["source_target_pairs"]))
+            moves = pairs.reshape(-1, 2)
+            return _sent(1, max(n_bytes)) if (moves[:, 0] != moves[:, 1]).any() else _no_work()
+        if name == "collective_broadcast":
             return _sent(1, max(n_bytes))
         n = group_size(operation, self._n_devices, self._meshes)
         n_operands = len(operation.operands)
         largest = map(max, n_bytes[:n_operands], n_bytes[n_operands:])
-        return sum((_ring(2 if name == "all_reduce" else 1, n, b) for b in largest), _sent(0, 0))
+        return sum((_ring(2 if name == "all_reduce" else 1, n, b) for b in largest), _no_work())
 
 
 _RULES = {
@@ -310,8 +332,12 @@ _RULES = {
 }
 
 
+def _no_work() -> Vector:
+    return np.zeros(len(Work))
+
+
 def _sent(messages: float, n_bytes: float) -> Vector:
-    work = np.zeros(len(Work))
+    work = _no_work()
     work[Work.MESSAGES], work[Work.BYTES] = messages, n_bytes
     return work
 
@@ -347,16 +373,37 @@ def _amount(operation: Any, values: Sequence[Any]) -> float:
                 n_results * math.prod(sizes[i] for i in numbers.lhs_contracting_dimensions)
             )
         case "stablehlo.convolution":
-            return float(n_results * math.prod(_shape(operation.operands[1])))
+            of_kernel = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+            sizes = _shape(operation.operands[1])
+            summed = math.prod(sizes) // max(sizes[of_kernel.kernel_output_feature_dimension], 1)
+            return float(n_results * summed)
     tensors = [value for value in values if isinstance(value.type, ir.RankedTensorType)]
     return float(max((math.prod(_shape(value)) for value in tensors), default=0))
 
 
-def _trips(condition: Any) -> int:
-    """Returns how often a loop runs, if it compares a counter from 0 on with a number; else 1."""
+def _trips(condition: Any, initial: Sequence[Any]) -> int:
+    """Returns how often a loop runs if it counts from 0 up to a number, as a `scan` does; else 1.
+
+    Args:
+      condition: the block of its condition.
+      initial: the values that the loop begins with.
+    """
     compared = [op for op in condition.operations if op.operation.name == "stablehlo.compare"]
-    for value in compared[0].operands if len(compared) == 1 else ():
-        maker = getattr(value.owner, "operation", None)  # None for a block
-        if maker is not None and maker.name in ("sdy.constant", "stablehlo.constant"):
-            return max(1, int(ir.DenseIntElementsAttr(maker.attributes["value"])[0]))
-    return 1
+    if len(compared) != 1 or "LT" not in str(compared[0].attributes["comparison_direction"]):
+        return 1
+    counter, limit = compared[0].operands
+    arguments = list(condition.arguments)
+    if counter not in arguments or _integer(initial[arguments.index(counter)]) != 0:
+        return 1
+    return max(1, _integer(limit) or 1)
+
+
+def _integer(value: Any) -> int | None:
+    """Returns the number that a value is, if it is a constant integer."""
+    maker = getattr(value.owner, "operation", None)  # None for a block
+    if maker is None or maker.name not in ("sdy.constant", "stablehlo.constant"):
+        return None
+    kind = ir.RankedTensorType(value.type)
+    if kind.rank or str(kind.element_type) not in ("i32", "i64", "ui32", "ui64"):
+        return None
+    return int(ir.DenseIntElementsAttr(maker.attributes["value"])[0])

@@ -33,13 +33,7 @@ from jflow.base.cluster import Device
 from jflow.client.runtime.calibration_file import this_machine
 from jflow.compiler.graph import Tensor
 from jflow.compiler.pipeline import region_problem
-from jflow.compiler.placement.calibration import (
-    OF_COLLECTIVES,
-    PRIOR,
-    Calibration,
-    Link,
-    Rates,
-)
+from jflow.compiler.placement.calibration import PRIOR, Calibration, Link, Rates
 from jflow.compiler.placement.equations import Count
 from jflow.compiler.placement.work import count_program
 from jflow.lab.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
@@ -68,6 +62,7 @@ class _Result:
     errors: dict[str, float] = field(default_factory=dict)
     work_error: float = 0.0
     message_error: float = 0.0
+    collective_error: float = 0.0
     port_share: float = PRIOR.port_share
     duplex_share: float = PRIOR.duplex_share
     overlap: float = PRIOR.overlap
@@ -112,7 +107,7 @@ def calibrate(
         # After the others: from its first mesh on, a process computes one program at a time.
         for kind, meshes in meshes_of(site.devices).items():
             progress(f"collectives of {', '.join(map(str, meshes))}")
-            rings = Rings(site, meshes, quick)
+            rings = Rings(site, kind, meshes, quick)
             site.initialize()
             times_of_rings = site.times(rings.steps, 3 if quick else 9)
             _conclude(rings.fit(times_of_rings), kind, site.wiring.transport, result)
@@ -126,6 +121,7 @@ def calibrate(
         overlap=result.overlap,
         work_error=min(result.work_error, _MOST_WORK_ERROR),
         message_error=max(result.message_error, _LEAST_MESSAGE_ERROR),
+        collective_error=result.collective_error,
         made=now(),
         machine=this_machine(),
         errors=result.errors,
@@ -143,7 +139,7 @@ def _conclude(fit: RingFit, kind: str, transport: str, result: _Result) -> None:
         message=fit.message,
         sent_bandwidth=fit.bandwidth,
     )
-    result.errors[f"{kind} {OF_COLLECTIVES}"] = fit.median_error
+    result.collective_error = max(result.collective_error, fit.median_error)
 
 
 class _Study(Protocol):

@@ -58,6 +58,9 @@ def calibration_report(calibration: Calibration, *, now: Callable[[], float] = t
         f"{calibration.message_error:.0%} more, than estimated: `auto` allows for both"
     )
     lines += [f"error of {name}: {error:.1%}" for name, error in calibration.errors.items()]
+    if calibration.collective_error:
+        error = f"{calibration.collective_error:.1%}"
+        lines.append(f"error of collectives, each predicted from the others: {error}")
     if calibration.doubts:
         lines.append(
             f"doubtful, as its checks are off by more than {DOUBTFUL:.0%} "

@@ -8,6 +8,7 @@ among them: between CPU devices it takes four times as long as a ring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from jflow.base.cluster import MESH, Device, mesh_of_all
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.placement.equations import Count
 from jflow.compiler.placement.mesh_work import count_program_on_mesh
-from jflow.lab.calibration.fit import fit_constants
+from jflow.lab.calibration.fit import Vector, fit_constants
 from jflow.lab.calibration.site import Site, Time, TimedStep
 
 _AXIS = "ring"
@@ -90,15 +91,16 @@ class Rings:
 
     Args:
       site: where to measure.
-      meshes: some of its meshes.
+      kind: the type of the devices, such as "CPU".
+      meshes: some meshes of them.
       quick: whether to measure less.
 
     Attributes:
       steps: the programs; those of one mesh and size begin with the one without collectives.
     """
 
-    def __init__(self, site: Site, meshes: Sequence[Device], quick: bool) -> None:
-        self._site = site
+    def __init__(self, site: Site, kind: str, meshes: Sequence[Device], quick: bool) -> None:
+        self._site, self._kind = site, kind
         sizes = _QUICK_SIZES if quick else _SIZES
         self.steps = [
             step for mesh in meshes for size in sizes for step in _steps(site, mesh, *size)
@@ -111,13 +113,19 @@ class Rings:
             if step.name == _NOTHING:
                 without = time.seconds
                 continue
-            (program,) = self._site.compiled(step).programs.values()
-            counts.append(count_program_on_mesh(program)[_COUNTS])
+            counts.append(self._counts(step))
             seconds.append(max(time.seconds - without, _LEAST_S))
-        prior = PRIOR.rates["CPU"].seconds_per_count[_COUNTS]
+        prior = PRIOR.rates_of(self._kind).seconds_per_count[_COUNTS]
         fit = fit_constants(np.array(counts), np.array(seconds), prior)
         message, byte = map(float, fit.seconds)
         return RingFit(times[0].seconds, message, 1 / byte, fit.median_error)
+
+    def _counts(self, step: TimedStep) -> Vector:
+        """Returns the messages of a step, and the bytes that share what sends them: f64[2]."""
+        (program,) = self._site.compiled(step).programs.values()
+        messages, n_bytes = count_program_on_mesh(program)[_COUNTS]
+        n = 1 if self._kind == "CPU" else math.prod(size for _, size in program.axes)
+        return np.array([messages, n_bytes / n])
 
 
 def meshes_of(devices: Sequence[Device]) -> dict[str, list[Device]]:
@@ -134,9 +142,11 @@ def meshes_of(devices: Sequence[Device]) -> dict[str, list[Device]]:
 
 
 def _steps(site: Site, mesh: Device, n_bytes: int, times: int) -> Iterator[TimedStep]:
-    x = site.variable((mesh.n_devices * n_bytes // 4,), mesh, PartitionSpec(_AXIS))
+    n = mesh.n_devices
+    of_each = max(n_bytes // 4 // n, 1) * n  # it is divided again
+    x = site.variable((n * of_each,), mesh, PartitionSpec(_AXIS))
     for name, collective in _COLLECTIVES.items():
-        program = partial(_repeated, collective, mesh.n_devices, times)
+        program = partial(_repeated, collective, n, times)
         yield TimedStep(name, (site.apply(program, x, at=mesh),))
 
 

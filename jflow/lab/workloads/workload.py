@@ -120,14 +120,8 @@ class Servers:
             return nullcontext()
         return tf.device(self._devices[int(position * len(self._devices))])
 
-    def on_mesh(self, position: float) -> AbstractContextManager[Any]:
-        """Returns a context manager under which operations are on the mesh at `position`.
-
-        If the device there is no mesh, a strategy places them.
-        """
-        return self.at(position) if self._axes(position) else nullcontext()
-
     def _axes(self, position: float) -> tuple[str, ...]:
+        """Returns the axes of the mesh at `position`; none if it is a device."""
         if not self._devices:
             return ()
         device = DeviceSpec.parse(self._devices[int(position * len(self._devices))])

@@ -7,11 +7,11 @@ are first arguments of such shardings, which takes long and needs no device: bef
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.export
@@ -22,6 +22,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan.xla import internals
 from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.modules import check_module
+from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.validation import ValidProgram, is_dynamic
 
 _N_COMPILED = 64
@@ -46,12 +47,24 @@ class _Form:
     sizes: tuple[tuple[int, ...], ...] | None
 
 
+class Compilation(NamedTuple):
+    """What compiles a program, which any thread may do.
+
+    Attributes:
+      future: done when another thread has compiled it; None if no thread compiles it.
+      make: compiles it, or waits for the other thread; raises InvalidArgumentError as a call does.
+    """
+
+    future: Future[Any] | None
+    make: Callable[[], object]
+
+
 class MeshProgram:
     """A program exported for as many devices as a mesh has.
 
     It may only be called by what has all devices of the mesh for itself, one call at a time: its
     parts wait for each other, and XLA ends the process if one of them comes 40 s late. Any thread
-    may prepare it meanwhile.
+    may compile it meanwhile.
 
     Args:
       valid: the program.
@@ -69,21 +82,19 @@ class MeshProgram:
         self._mesh = mesh
         self._donated = donated
         self._is_dynamic = is_dynamic(self._exported.in_avals)
-        self._lock = threading.Lock()
-        self._compiling = threading.Lock()
-        self._compiled: dict[_Form, Any] = {}
+        self._compiled: SharedCache[_Form, Any] = SharedCache(_N_COMPILED)
 
-    def preparation(self, *args: Any, kept: Kept = ()) -> Callable[[], object] | None:
-        """Returns what compiles the program for such arguments; None if it is compiled.
+    def compilation(self, *args: Any, kept: Kept = ()) -> Compilation | None:
+        """Returns the compilation for such arguments; None if the program is compiled for them.
 
         Args:
           args, kept: as for a call. Only the sizes and shardings of arguments count.
-
-        Returns:
-          A function that raises InvalidArgumentError as a call does.
         """
         form = self._form(args, kept)
-        return None if self._find(form) is not None else partial(self._executable, form)
+        future = self._compiled.future_of(form)
+        if future is not None and future.done():
+            return None
+        return Compilation(future, partial(self._executable, form))
 
     def __call__(self, *args: Any, kept: Kept = ()) -> list[jax.Array]:
         """Runs the program until its results are computed.
@@ -124,28 +135,9 @@ class MeshProgram:
         sizes = tuple(map(np.shape, args)) if self._is_dynamic else None
         return _Form(tuple(own), tuple(kept), sizes)
 
-    def _find(self, form: _Form) -> Any:
-        with self._lock:
-            executable = self._compiled.pop(form, None)
-            if executable is not None:
-                self._compiled[form] = executable  # the last one that was used
-            return executable
-
     def _executable(self, form: _Form) -> Any:
         """Returns the program as compiled for a form; it is compiled once."""
-        executable = self._find(form)
-        if executable is not None:
-            return executable
-        with self._compiling:
-            executable = self._find(form)
-            if executable is None:
-                with jax.enable_x64(True):
-                    executable = self._compile(form)
-                with self._lock:
-                    self._compiled[form] = executable
-                    if len(self._compiled) > _N_COMPILED:
-                        del self._compiled[next(iter(self._compiled))]
-        return executable
+        return self._compiled.get(form, partial(self._compile, form))
 
     def _compile(self, form: _Form) -> Any:
         exported = self._exported
@@ -165,7 +157,7 @@ class MeshProgram:
             )
         ]
         try:
-            with jax.set_mesh(self._mesh):
+            with jax.enable_x64(True), jax.set_mesh(self._mesh):
                 lowered = program.lower(*shapes)
                 if self._is_dynamic:
                     refined = internals.refined_program(lowered)

@@ -175,9 +175,9 @@ class DeviceOrder:
             if not is_mesh and not self.has_meshes:
                 return program(*args)
             if isinstance(program, MeshProgram):
-                prepare = program.preparation(*args, **options)
-                if prepare is not None:
-                    prepare()
+                compilation = program.compilation(*args, **options)
+                if compilation is not None:
+                    compilation.make()
             with self._inside(on) if calls_python else self.using(on):
                 results = program(*args, **options)
                 for result in results[-1:]:  # they are computed together

@@ -15,7 +15,7 @@ from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call, Recv, Slot
 from jflow.plan.xla.host_view import host_blocks, host_view
 from jflow.plan.xla.internals import ConcreteArray
-from jflow.plan.xla.mesh_program import Kept, MeshProgram
+from jflow.plan.xla.mesh_program import Compilation, Kept, MeshProgram
 from jflow.state.core import StepEffect
 from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
@@ -396,20 +396,20 @@ class StepState:
             if self._is_closed:
                 self.close()
 
-    def preparation(
+    def compilation(
         self, linked: LinkedRun, access: VariableAccess | None = None
-    ) -> Callable[[], object] | None:
-        """Returns what has to be done before a program on a mesh gets its devices, if anything.
+    ) -> Compilation | None:
+        """Returns the compilation that a program on a mesh needs before it gets its devices.
 
-        It compiles the program for the shardings of its arguments, and any thread may do it.
+        Returns:
+          None if it is compiled for the shardings of its arguments, or is not for a mesh.
         """
         program = linked.executable
         if not isinstance(program, MeshProgram) or (access is not None and access.is_done):
             return None
-        old = [] if access is None else access.old_values()
+        old = () if access is None else access.old_values()
         kept = () if access is None else access.shardings()
-        inputs = map(self.slots.__getitem__, linked.instruction.inputs)
-        return program.preparation(*old, *inputs, *linked.constants, kept=kept)
+        return program.compilation(*_arguments(linked, self.slots, old), kept=kept)
 
     def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""
@@ -466,9 +466,7 @@ def run_program(
     run = linked.instruction
     options = {} if kept is None else {"kept": kept}
     try:
-        results = linked.executable(
-            *old, *map(slots.__getitem__, run.inputs), *linked.constants, **options
-        )
+        results = linked.executable(*_arguments(linked, slots, old), **options)
     except (TypeError, ValueError) as error:
         # JAX checks sizes that were unknown before only here.
         raise InvalidArgumentError(
@@ -479,6 +477,13 @@ def run_program(
         for slot, value in zip(run.outputs, results[n_written:], strict=True):
             slots[slot] = value
     return results
+
+
+def _arguments(
+    linked: LinkedRun, slots: Sequence[Any], old: Sequence[jax.Array]
+) -> tuple[Any, ...]:
+    """Returns the arguments of a program: values of variables, of slots, and constants."""
+    return (*old, *map(slots.__getitem__, linked.instruction.inputs), *linked.constants)
 
 
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:

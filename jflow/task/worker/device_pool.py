@@ -17,6 +17,7 @@ import jax
 from jax.sharding import Mesh
 
 from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.plan.xla.mesh_program import Compilation
 from jflow.task.execution.device_order import DEVICE_ORDER, DeviceUse
 from jflow.task.execution.linked import LinkedCall, LinkedRun
 
@@ -150,6 +151,12 @@ class DevicePool:
     def queued(self, device: DeviceOrMesh) -> Collection[int]:
         """Returns the steps whose work waits for a free slot of a device."""
         return self._queued.get(device, ())
+
+    async def compile(self, compilation: Compilation) -> None:
+        """Compiles a program in a thread, or waits for the one that does, without a thread."""
+        if compilation.future is not None:
+            await asyncio.wait([asyncio.wrap_future(compilation.future)])
+        await asyncio.get_running_loop().run_in_executor(self._threads, compilation.make)
 
     async def wait(self, value: jax.Array) -> None:
         """Waits until a device has computed a value."""

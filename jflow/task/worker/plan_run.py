@@ -13,6 +13,7 @@ from jflow.base.drivers.loop import all_of
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.net.protocol import Array, Client, Waited
 from jflow.plan import Recv, Send, Slot
+from jflow.plan.xla.mesh_program import Compilation
 from jflow.state.core import StepEffect
 from jflow.state.effects import ConflictError
 from jflow.state.moves import StateId
@@ -303,7 +304,7 @@ class PlanRun:
             timed(run, state.compute, run)
             return None
         work = partial(state.compute, run, until_computed=True)
-        return self._on_device(run, work, state.preparation(run))
+        return self._on_device(run, work, state.compilation(run))
 
     def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
         run = access.linked
@@ -311,13 +312,13 @@ class PlanRun:
             timed(run, state.finish, access)
             return None
         work = partial(state.finish, access, until_computed=True)
-        return self._on_device(run, work, state.preparation(run, access), access.give_up)
+        return self._on_device(run, work, state.compilation(run, access), access.give_up)
 
     async def _on_device(
         self,
         run: LinkedRun,
         work: Callable[[], object],
-        prepare: Callable[[], object] | None,
+        compilation: Compilation | None,
         give_up: Callable[[], object] = lambda: None,
     ) -> None:
         """Runs a long program until its results are computed.
@@ -327,22 +328,23 @@ class PlanRun:
         Args:
           run: the program.
           work: runs it.
-          prepare: is called before, while the program does not have the device.
+          compilation: comes before, while the program does not have the device.
           give_up: called instead if the plan is cancelled before the program starts.
         """
         single = self._single if run.written else None
+        device = self._linked.plan.device
+        waited = Waited(f"compiled a program for {device}")
         try:
             if single is not None:
                 single.is_waiting = True
-            if prepare is not None:
-                await self._run_in_thread(prepare)
+            if compilation is not None:
+                await self._context.devices.compile(compilation)
+            waited = Waited(f"waited for {device}, which runs other programs")
             job = await self._context.devices.start(
                 self._linked.device, partial(timed, run, work), self._step
             )
         except BaseException:
             give_up()
-            device = self._linked.plan.device
-            waited = Waited(f"waited for {device}, which runs other programs")
             self._context.blocked[self._step] = waited
             raise
         finally:

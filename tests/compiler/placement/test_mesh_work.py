@@ -141,13 +141,23 @@ def test_a_program_on_a_mesh_is_priced_as_its_operations() -> None:
     assert problem.costs.seconds.sum() == pytest.approx(wanted)
 
 
-def test_unknown_sizes_are_taken_to_be_divided() -> None:
+def test_the_first_program_on_a_mesh_has_its_dispatch() -> None:
+    with tf.Graph().as_default(), tf.device("/device:MESH:0[x=2,y=2]"):
+        y = tf.constant(np.ones(4, np.float32)) + 1.0
+        with tf.Session(config=tf.ConfigProto(placement="auto")) as session:
+            predicted = session.explain(y).predicted_seconds
+    assert predicted > CPU.mesh_dispatch
+
+
+def test_unknown_sizes_are_taken_for_a_number_as_on_one_device() -> None:
     with tf.Graph().as_default() as graph, tf.device(str(MESH)):
         x = tf.placeholder(tf.float32, (None, N))
-        _ = tf.numpy.tanh(x) @ np.ones((N, N), np.float32)
+        v = tf.Variable(np.ones((N, N), np.float32), sharding=P(("x", "y"), None))
+        _ = tf.numpy.tanh(x) @ v.value()
     ops = graph.get_operations()
-    alone = count_operations(ops)
-    assert np.array_equal(on_mesh(alone, ops, MESH.axes, set(ops)), alone)
+    found, alone = total(ops, "dot_general")
+    assert found[Count.FLOPS] == alone[Count.FLOPS]
+    assert found[Count.SENT_BYTES] > 0
 
 
 def test_what_jax_cannot_lower_is_left_to_where_the_step_is_compiled() -> None:

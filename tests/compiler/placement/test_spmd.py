@@ -163,6 +163,53 @@ def test_a_loop_sends_in_each_iteration_and_one_branch_is_taken() -> None:
     assert work(each(branches), ["x,*"])[Work.BYTES] == 2 * once
 
 
+@pytest.mark.parametrize(
+    ("condition", "step", "first"),
+    [
+        (lambda i: i < 10**9, lambda i: 2 * i, 1),
+        (lambda i: i > 5, lambda i: i - 1, 20),
+        (lambda i: i < 10.0, lambda i: i + 0.5, 0.0),
+        (lambda i: jnp.logical_and(i < 3, i > -1), lambda i: i + 1, 0),
+    ],
+)
+def test_loops_that_do_not_count_up_from_0_count_once(condition, step, first) -> None:
+    def loop(x):
+        def body(state):
+            return step(state[0]), 0.5 * jax.lax.psum(state[1], "x")
+
+        return jax.lax.while_loop(lambda state: condition(state[0]), body, (first, x))[1]
+
+    assert work_of_each(loop)[Work.BYTES] == WHOLE / 2
+
+
+def work_of_each(body):
+    """The sums of a function of the rows of each device."""
+    return work(in_parts(body, ("x",), ("x",)), ["x,*"])
+
+
+def test_a_permutation_to_itself_sends_nothing() -> None:
+    stays = work_of_each(lambda x: jax.lax.ppermute(x, "x", [(0, 0), (1, 1)]))
+    assert stays[Work.MESSAGES] == 0
+
+
+def test_another_order_of_axes_is_a_permutation() -> None:
+    found = work(lambda x: constrained(x, ("y", "x")), ["x+y,*"])
+    assert found[Work.MESSAGES] == 1
+    assert found[Work.BYTES] == WHOLE / 4
+
+
+def test_a_convolution_counts_the_products_of_its_kernel() -> None:
+    def convolve(x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        kernel = jnp.ones((3, 3, 1, 8))
+        image = x[None, :, :, None]
+        return jax.lax.conv_general_dilated(
+            image, kernel, (1, 1), "SAME", dimension_numbers=numbers
+        )
+
+    assert work(convolve, ["*,*"])[Work.PRODUCTS] == N * N * 8 * 3 * 3
+
+
 def test_what_all_devices_compute_is_not_divided() -> None:
     whole = work(lambda x: x @ x, ["*,*"], ["*,*"])
     assert whole[Work.OWN_PRODUCTS] == whole[Work.PRODUCTS] == N**3

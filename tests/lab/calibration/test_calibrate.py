@@ -57,8 +57,9 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
 def test_a_report_says_which_checks_are_off() -> None:
     good = replace(PRIOR, machine=HERE, errors={"CPU rates, repeated": 0.5})
     assert "doubtful" not in calibration_report(good, now=lambda: 1e9)
-    rings = replace(good, errors={"CPU collectives, each predicted from the others": 0.8})
+    rings = replace(good, collective_error=0.8)
     assert not rings.doubts, "they decide nothing"
+    assert "collectives, each predicted from the others: 80.0%" in calibration_report(rings)
     bad = replace(good, errors={"CPU rates, repeated": 0.51})
     assert "doubtful" in calibration_report(bad, now=lambda: 1e9)
     assert "(CPU rates, repeated: 51%): calibrate again" in calibration_report(bad, now=lambda: 1e9)

@@ -116,7 +116,7 @@ def test_a_program_is_compiled_once_for_the_same_shardings() -> None:
         (found,) = program(jax.device_put(X, sharding), kept=(sharding,))
         assert found.sharding.is_equivalent_to(sharding, 2)
         np.testing.assert_allclose(found, np.sin(X), rtol=1e-6)
-        assert len(program._compiled) == n_compiled
+        assert program._compiled.n_made == n_compiled
 
 
 def test_an_argument_of_another_type_is_refused_as_on_one_device() -> None:

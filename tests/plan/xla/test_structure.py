@@ -14,7 +14,7 @@ import pytest
 
 from jflow.compiler import lowering
 from jflow.errors import InvalidArgumentError
-from jflow.plan.xla.cache import SharedCache
+from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.structure import structure_of
 
 X = jax.ShapeDtypeStruct((3, 4), "float32")
