@@ -492,6 +492,15 @@ LOOPS = Group(
     ),
 )
 
+MODELS = Group(
+    (Case("bound_models"),),
+    (
+        Row("bind of 1,000 arrays", "1,000 variables initialized by a step of a session", 1.1),
+        Alone("bind of 1,000 arrays that are there", 1.0),
+        Row("step of a bound model", "step of variables by hand", 1.05),
+    ),
+)
+
 MESHES = Group(
     (Case("meshes"), Case("transformer", rounds=1), Case("predicted_meshes", rounds=1)),
     (
@@ -546,5 +555,6 @@ GROUPS = {
     "seeing": SEEING,
     "loops": LOOPS,
     "meshes": MESHES,
+    "models": MODELS,
     "gpu": GPU,
 }

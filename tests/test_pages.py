@@ -23,6 +23,7 @@ PAGES = {
     "features": 2,
     "loops": 2,
     "meshes": 1,
+    "models": 1,
     "operating": 1,
     "phrase_books": 4,
     "programs": 2,

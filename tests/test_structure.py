@@ -31,6 +31,7 @@ FACADES = {"contrib", "distribute", "testing"}
 PUBLIC = [
     "AggregationMethod",
     "AUTO_REUSE",
+    "BoundState",
     "ArrayRecordReader",
     "ClosureInputError",
     "ClusterCoordinator",
@@ -87,6 +88,7 @@ PUBLIC = [
     "bfloat16",
     "bool",
     "cast",
+    "bind",
     "checkpoint",
     "clip_by_global_norm",
     "clip_by_norm",

@@ -26,6 +26,8 @@ from jflow.base.progress import progress as progress
 from jflow.base.values import Dimension as Dimension
 from jflow.base.values import TensorShape as TensorShape
 from jflow.base.values import string as string
+from jflow.client.binding import BoundState as BoundState
+from jflow.client.binding import bind as bind
 from jflow.client.functions import Connection as Connection
 from jflow.client.functions import connect as connect
 from jflow.client.functions import function as function

@@ -54,18 +54,12 @@ class EagerVariable(VariableOperations):
         dtype: Any,
         sharding: PartitionSpec | NamedSharding | None = None,
     ) -> None:
-        scope = _default_graph().scopes.here
         if callable(initial_value):
             aval = jax.eval_shape(initial_value)
         else:
             aval = initial_value = as_array(initial_value, dtype)
         check_initial(aval, dtype, name or "")
-        name = scope.names + name if name else owner.unnamed()
-        # Device functions of the enclosing blocks take an operation, so it needs a graph.
-        declared = jax.core.ShapedArray(aval.shape, aval.dtype)
-        spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
-        text = declared_sharding(sharding, aval.shape, spec, name)
-        ref = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner, text)
+        ref = declared_ref(owner, aval, name, sharding)
         super().__init__(owner.create(ref, initial_value))
         self._owner = owner
         # Its first value, or another program, may have decided it.
@@ -109,6 +103,27 @@ class EagerVariable(VariableOperations):
         return (
             f"eager {attributes} {f'device={self.ref.spec}' if value is None else f'value={value}'}"
         )
+
+
+def declared_ref(
+    owner: EagerOwner,
+    aval: Any,
+    name: str | None,
+    sharding: PartitionSpec | NamedSharding | None = None,
+) -> VariableRef:
+    """Returns a reference to an eager variable as the current blocks request it.
+
+    Args:
+      owner, name, sharding: as for `EagerVariable`.
+      aval: its shape and dtype.
+    """
+    scope = _default_graph().scopes.here
+    name = scope.names + name if name else owner.unnamed()
+    # Device functions of the enclosing blocks take an operation, so it needs a graph.
+    declared = jax.core.ShapedArray(aval.shape, aval.dtype)
+    spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
+    text = declared_sharding(sharding, aval.shape, spec, name)
+    return VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner, text)
 
 
 def preview(array: jax.Array | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +17,12 @@ from jflow.client.ops.variable import VariableLike
 from jflow.compiler.graph import Tensor, tracing
 from jflow.compiler.graph.tracing import Static
 
-_STATIC = (Static, VariableLike)
+
+class Passed(ABC):  # noqa: B024 - it says what a class is for functions
+    """The base class of objects, beside variables, that functions get as they are."""
+
+
+_STATIC = (Static, VariableLike, Passed)
 """Leaves that are passed to the function as they are; everything else is traced."""
 
 

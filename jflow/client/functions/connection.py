@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -17,10 +16,11 @@ from jax.api_util import shaped_abstractify
 
 from jflow.base import forks
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
-from jflow.base.cluster import Device, DeviceSpec
+from jflow.base.cluster import Device, DeviceSpec, Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
+from jflow.client.functions.accesses import accessed_at
 from jflow.client.functions.concrete import Concrete
 from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.client.runtime.saving import SaveReport, StateToSave, restore_state, save_state
@@ -202,6 +202,10 @@ class Connection(Carded, Closing):
         if self._claim is not None:
             self.claim(*self._claim)
 
+    def another(self) -> Connection:
+        """Returns a new connection to the same cluster, with the same options."""
+        return Connection(self._target, self._config)
+
     def _open_backend(self) -> Backend:
         """Opens a backend that outlives restarts of tasks, which a session's backend does not."""
         backend = open_backend(self._target, self._config)
@@ -301,11 +305,11 @@ class Connection(Carded, Closing):
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(),
-            *("access", "calls_of", "check", "create", "default_device", "explain"),
-            *("has_one_device", "incarnation", "is_lost", "keeps_weak_types", "peek", "place"),
-            *("register", "reopen", "session", "disable_reconnect", "publish_coordinator"),
-            *("restore_state", "save_state", "sharding_of", "step", "timeout", "unnamed"),
-            "variables",
+            *("access", "another", "calls_of", "check", "concrete", "create", "default_device"),
+            *("disable_reconnect", "explain", "first_task", "has_one_device", "incarnation"),
+            *("is_lost", "keeps_weak_types", "note", "peek", "place"),
+            *("publish_coordinator", "register", "reopen", "restore_state", "save_state"),
+            *("session", "sharding_of", "step", "timeout", "unnamed", "variables"),
         )
 
     def publish_coordinator(self, status: CoordinatorStatus | None, deadline: Deadline) -> None:
@@ -408,7 +412,7 @@ class Connection(Carded, Closing):
                 return (value,) if fetch else ()
 
             title = f"{primitive.name} {params['variable'].name}"
-            concrete = self._accesses[key] = self._concrete(access, avals, title)
+            concrete = self._accesses[key] = self.concrete(access, args, title)
             if len(self._accesses) > _MAX_ACCESSES:
                 self._accesses.pop(next(iter(self._accesses)), None)
         values = concrete(args, deadline)
@@ -429,7 +433,6 @@ class Connection(Carded, Closing):
         Returns:
           The variable with its actual container and device.
         """
-        deadline = Deadline(self.timeout)
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
@@ -439,17 +442,19 @@ class Connection(Carded, Closing):
             return ()
 
         args = (initial,) if made_here else ()
-        concrete = self._concrete(
-            create, tuple(map(shaped_abstractify, args)), f"initialize {ref.name}"
-        )
-        concrete(args, deadline)
-        (device,) = (
-            d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
-        )
-        container = "" if ref.container == device.task.job else ref.container
-        placed = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
-        self._created[placed.name.replace(self._suffix, ""), placed.spec] = placed
+        concrete = self.concrete(create, args, f"initialize {ref.name}")
+        concrete(args, Deadline(self.timeout))
+        (placed,) = accessed_at(concrete, [ref])
+        self.note(placed)
         return placed
+
+    def note(self, ref: VariableRef) -> None:
+        """Notes a variable as made on this connection; see `variables`."""
+        self._created[ref.name.replace(self._suffix, ""), ref.spec] = ref
+
+    def first_task(self) -> Task:
+        """Returns the first task of the cluster, by job and index."""
+        return min(self._backend.inventory((), Deadline(self.timeout)).tasks)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """Returns the value of a variable in this process, None if it has none; never blocks."""
@@ -463,8 +468,14 @@ class Connection(Carded, Closing):
         """Returns a unique name that begins with `title`."""
         return f"{title}_{self._suffix}_{next(self._numbers)}"
 
-    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any], title: str) -> Concrete:
-        shapes = [shape_of(aval) for aval in avals]
+    def concrete(self, fun: Callable[..., Any], args: Sequence[Any], title: str) -> Concrete:
+        """Returns a traced function of such arguments, which accesses state where it is.
+
+        Raises:
+          RuntimeError: if the connection is closed.
+        """
+        self._check_open()
+        shapes = [shape_of(shaped_abstractify(arg)) for arg in args]
         # What is accessed stays where it is, so there is nothing for a strategy to choose.
         return Concrete(
             self,

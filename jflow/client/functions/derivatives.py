@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from jflow.client.functions.arguments import Passed
 from jflow.client.functions.function import Function
 from jflow.client.ops.variable import read
+
+
+class Differentiable(Passed):
+    """State of which `grad` differentiates with respect to a part.
+
+    The function gets the whole, and the gradient has the structure of the part.
+    """
+
+    @abstractmethod
+    def trainable(self) -> Any:
+        """Returns the values of the part: a pytree of floating-point or complex arrays."""
+
+    @abstractmethod
+    def with_part(self, part: Any) -> Any:
+        """Returns the whole with other values of the part."""
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,10 +95,22 @@ def _differentiated(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         positions = {number % len(args) for number in numbers if -len(args) <= number < len(args)}
         values = [_values(arg) if i in positions else arg for i, arg in enumerate(args)]
-        return transform(fun, argnums=argnums, has_aux=has_aux)(*values, **kwargs)
+        parts = {i: args[i] for i in positions if isinstance(args[i], Differentiable)}
+        called = fun if not parts else _of_wholes(fun, parts)
+        return transform(called, argnums=argnums, has_aux=has_aux)(*values, **kwargs)
 
     return Function(differentiated)
 
 
+def _of_wholes(fun: Callable[..., Any], parts: Mapping[int, Differentiable]) -> Callable[..., Any]:
+    """Returns a function of trainable parts that calls one of wholes."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        wholes = (parts[i].with_part(arg) if i in parts else arg for i, arg in enumerate(args))
+        return fun(*wholes, **kwargs)
+
+    return called
+
+
 def _values(tree: Any) -> Any:
-    return jax.tree.map(read, tree)
+    return tree.trainable() if isinstance(tree, Differentiable) else jax.tree.map(read, tree)

@@ -58,13 +58,17 @@ class CreatedByScope(ABCMeta):
         return of_method.replace(parameters=[*of_method.parameters.values()][1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        make: Creator = super().__call__
-        for creator in _CREATORS.top or ():
-            make = _after(creator, make)
         if _CREATORS.top:
             kwargs |= dict(zip(_PARAMETERS, args, strict=False))
             args = args[len(_PARAMETERS) :]
-        return make(*args, **kwargs)
+        return with_creators(super().__call__)(*args, **kwargs)
+
+
+def with_creators(make: Creator) -> Creator:
+    """Returns the creator that calls the current ones, and at last `make`."""
+    for creator in _CREATORS.top or ():
+        make = _after(creator, make)
+    return make
 
 
 def _after(creator: Creator, following: Creator) -> Creator:

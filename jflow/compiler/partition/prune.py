@@ -21,6 +21,7 @@ def prune(
     Raises:
       InvalidArgumentError: if a required placeholder is not fed.
     """
+    fed = frozenset(fed)
     needed: set[Operation] = set()
     pending = [*targets, *(tensor.op for tensor in fetches if tensor not in fed)]
     while pending:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jflow.base.values import SaveSliceInfo
+from jflow.client.binding import BoundState
 from jflow.client.functions import Connection
 from jflow.client.ops import Variable
 from jflow.client.runtime.saving import SaveReport, StateToSave
@@ -49,7 +50,8 @@ def save(
       path: the path of the checkpoint, such as "runs/model-100"; missing folders are made.
       state: what to save: a session, for all state that its graph uses; or variables and resources
         of one graph or connection, in a list, or in dicts, nested or not, whose keys become theirs,
-        joined by "/"; a `train.Optimizer` is its state. None for the default session.
+        joined by "/"; a `train.Optimizer` is its state, a `BoundState` its variables by path. None
+        for the default session.
       consistent: whether steps of all sessions that change the state are held back until every
         task has its snapshot, so that each of them is in it whole or not at all.
       about: short texts to keep in the checkpoint.
@@ -150,6 +152,8 @@ def _entries(
             yield from _entries(value, f"{prefix}/{key}" if prefix else str(key), iterators)
     elif isinstance(state, Optimizer):
         yield from _entries(state.saved_state(), prefix, iterators)
+    elif isinstance(state, BoundState):
+        yield from _entries(state.variables, prefix, iterators)
     elif isinstance(state, Variable | Handle):
         ref = state.operations.ref if isinstance(state, Variable) else state.ref
         info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)
