@@ -16,7 +16,8 @@ from jflow.client.binding.rules import Rules, answer, unused
 from jflow.client.binding.structure import Leaf, ModelStructure, structure_of
 from jflow.client.eager import EagerVariable
 from jflow.client.eager.variable import declared_ref
-from jflow.client.functions import Connection, Differentiable, Function
+from jflow.client.functions import Connection, Function
+from jflow.client.functions.derivatives import Differentiable
 from jflow.client.ops.creators import with_creators
 from jflow.client.ops.variable import Variable, VariableLike
 from jflow.client.stateful.initial import check_initial

@@ -4,7 +4,6 @@ from jflow.client.functions.concrete import Concrete as Concrete
 from jflow.client.functions.concrete import PreparedCall as PreparedCall
 from jflow.client.functions.connection import Connection as Connection
 from jflow.client.functions.current import connect as connect
-from jflow.client.functions.derivatives import Differentiable as Differentiable
 from jflow.client.functions.derivatives import grad as grad
 from jflow.client.functions.derivatives import value_and_grad as value_and_grad
 from jflow.client.functions.function import Function as Function
