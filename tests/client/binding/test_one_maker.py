@@ -7,7 +7,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import jflow as tf
 from jflow import errors
 from jflow.client.binding import making
 from jflow.client.binding.making import ModelVariables
+from jflow.compiler.graph import owners
 from tests.clusters import in_process
 
 N, SIZE = 12, 64
@@ -68,11 +71,11 @@ def test_a_slow_maker_is_fenced_off_and_finds_what_the_other_one_has_made(
     target, in_small_steps, monkeypatch
 ):
     begun, may_go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(making, "PATIENCE_S", 0.2)
     write = ModelVariables._write
 
     def slow(self, owner, refs, values):
-        if float(np.asarray(values[0])[0]) == 1.0 and len(refs) == N:
-            write(self, owner, refs[:5], values[:5])
+        if float(np.asarray(values[0])[0]) == 1.0 and refs[0].name == "model/w05":
             begun.set()
             assert may_go_on.wait(60)
         return write(self, owner, refs, values)
@@ -91,6 +94,83 @@ def test_a_slow_maker_is_fenced_off_and_finds_what_the_other_one_has_made(
         finally:
             may_go_on.set()
         assert first.result(60) == 2.0
+
+
+def test_a_maker_that_goes_on_is_not_fenced_off(target, in_small_steps, monkeypatch):
+    monkeypatch.setattr(making, "PATIENCE_S", 0.4)
+    begun = threading.Event()
+    write = ModelVariables._write
+
+    def steady(self, owner, refs, values):
+        if float(np.asarray(values[0])[0]) == 1.0:
+            begun.set()
+            time.sleep(0.1)  # all together take longer than the patience of others
+        return write(self, owner, refs, values)
+
+    monkeypatch.setattr(ModelVariables, "_write", steady)
+
+    def program(number):
+        with tf.connect(target):
+            return maker_of(bound(number))
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(program, 1.0)
+        assert begun.wait(60)
+        time.sleep(0.3)  # its mark is there
+        assert program(2.0) == 1.0
+        assert first.result(60) == 1.0
+
+
+@pytest.mark.parametrize("options", [{}, {"make_anew": True}])
+def test_two_that_make_it_anew_leave_the_model_of_one(target, in_small_steps, options):
+    with tf.connect(target):
+        bound(9.0)
+    start = threading.Barrier(2)
+
+    def program(number, **options):
+        with tf.connect(target):
+            start.wait(60)
+            bound(number, **options)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(program, 1.0, make_anew=True)
+        second = threads.submit(program, 2.0, **options)
+        first.result(60)
+        second.result(60)
+    with tf.connect(target):
+        assert maker_of(bound(3.0)) in ((1.0, 2.0) if options else (1.0,))
+
+
+def test_what_cannot_be_made_anew_loses_nothing(target):
+    with tf.connect(target):
+        bound(1.0)
+        other = {name: np.ones(3, np.float32) for name in DEVICES}
+        with pytest.raises(errors.InvalidArgumentError, match="already exists with"):
+            tf.bind(other, "model", DEVICES, make_anew=True)
+        assert maker_of(bound(2.0)) == 1.0
+
+
+def test_a_program_that_is_fenced_off_makes_nothing(target):
+    with tf.connect(target) as first, tf.connect(target) as second:
+        first.claim("run")
+        second.claim("run")
+        with owners.owned_by(first), pytest.raises(errors.FencedError):
+            bound(1.0, make_anew=True)
+        with owners.owned_by(second):
+            assert maker_of(bound(2.0)) == 2.0
+
+
+def test_variables_that_exist_without_a_record_are_found_if_all_of_them_do(target):
+    with tf.connect(target):
+        for name, device in DEVICES.items():
+            with tf.device(device):
+                tf.Variable(np.full(SIZE, 5, np.float32), name=f"all/{name}")
+        assert maker_of(bound(1.0, "all")) == 5.0
+        with tf.device(DEVICES["w00"]):
+            tf.Variable(np.full(SIZE, 5, np.float32), name="some/w00")
+        with pytest.raises(errors.FailedPreconditionError, match="1 of the 12 variables of 'some'"):
+            bound(1.0, "some")
+        assert maker_of(bound(1.0, "some", make_anew=True)) == 1.0
 
 
 KILLED = """
@@ -118,10 +198,13 @@ KILLED = """
 
 
 @pytest.mark.parametrize("n_steps", [1, N - 1, N, N + 1])
-def test_what_a_killed_program_has_made_in_part_does_not_pass_for_whole(target, n_steps):
+def test_what_a_killed_program_has_made_in_part_does_not_pass_for_whole(
+    target, monkeypatch, n_steps
+):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", textwrap.dedent(KILLED), target, str(n_steps)]
     # A step for each of the twelve variables, then one for the records of both tasks.
+    monkeypatch.setattr(making, "PATIENCE_S", 0.2)
     ended = subprocess.run(command, env=environment, timeout=120, check=False)
     assert ended.returncode == (9 if n_steps <= N else 0)
     with tf.connect(target):
@@ -150,6 +233,24 @@ def test_variables_that_a_task_has_lost_are_an_error_until_they_are_made_anew(cl
         assert maker_of(bound(3.0)) == 1.0
 
 
+def test_a_model_that_was_restored_after_all_tasks_were_lost_is_found(cluster, tmp_path):
+    path = str(tmp_path / "model")
+    with tf.connect(cluster.target("worker", 0)):
+        state = bound(1.0)
+        tf.checkpoint.save(path, state)
+        for task in range(2):
+            cluster.kill("ps", task)
+            cluster.restart("ps", task)
+        for _ in range(3):  # what each task has lost is said once
+            with suppress(errors.RestartedError):
+                tf.checkpoint.restore(path, state)
+                state.value()
+                break
+        assert maker_of(state) == 1.0
+    with tf.connect(cluster.target("worker", 0)):
+        assert maker_of(bound(2.0)) == 1.0
+
+
 def test_a_record_that_a_task_without_variables_has_lost_is_written_again(cluster):
     only = {"w": np.ones(3, np.float32)}
     with tf.connect(cluster.target("worker", 0)):
@@ -170,10 +271,10 @@ def test_a_record_that_a_task_without_variables_has_lost_is_written_again(cluste
 
 
 def test_it_waits_no_longer_than_the_timeout(target, monkeypatch):
-    def fenced(self, maker, tasks, make_anew):
+    def fenced(self, maker, tasks, former):
         raise errors.FencedError("another program")
 
-    monkeypatch.setattr(ModelVariables, "_under_claim", fenced)
+    monkeypatch.setattr(ModelVariables, "_claimed", fenced)
     config = tf.ConfigProto(operation_timeout_in_ms=300)
     with tf.connect(target, config), pytest.raises(errors.DeadlineExceededError, match="'model'"):
         bound(1.0)
