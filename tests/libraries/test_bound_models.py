@@ -159,6 +159,27 @@ def test_a_model_of_keras_trains_as_with_stateless_calls(keras: Any) -> None:
 
 
 @pytest.mark.usefixtures("connection")
+def test_names_of_keras_do_not_depend_on_what_else_was_made(keras: Any) -> None:
+    def network() -> Any:
+        layers = keras.layers
+        named = layers.Dense(1, name="head_7")
+        return keras.Sequential([layers.Input((3,)), layers.Dense(2), layers.Dense(2), named])
+
+    first, second = network(), network()
+    state = tf.bind(first, "network")
+    again = tf.bind(second, "network")
+    assert [*state.variables][::2] == [
+        f"sequential/{layer}/kernel" for layer in ("dense", "dense_1", "head_7")
+    ]
+    np.testing.assert_array_equal(again.value()[0][0], first.weights[0])
+    again.assign(second)
+    np.testing.assert_array_equal(state.value()[0][0], second.weights[0])
+    slopes = tuple(np.ones(v.shape, np.float32) for v in first.trainable_variables)
+    state.assign_add(slopes)
+    np.testing.assert_array_equal(state.value()[0][0], np.asarray(second.weights[0]) + 1)
+
+
+@pytest.mark.usefixtures("connection")
 def test_a_captured_model_of_keras_stays_refused(keras: Any) -> None:
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     tf.bind(model, "captured")

@@ -22,7 +22,7 @@ from jflow.client.ops.creators import with_creators
 from jflow.client.ops.variable import Variable, VariableLike
 from jflow.client.stateful.initial import check_initial
 from jflow.client.variables import ShardedVariable
-from jflow.compiler.graph import VariableRef, device, owners
+from jflow.compiler.graph import VariableRef, device, get_default_graph, owners
 from jflow.plan.xla import internals
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
@@ -52,7 +52,8 @@ def bind(
       prefix: of the names of the variables; in a container (`jflow.container`) of its own or not.
       devices: where variables are: a device; devices by patterns of paths, as
         `{"embed/*": "/job:ps/task:0", "*": "/job:ps/task:1"}`, of which the first that matches
-        counts; or a function of path and array. Where this says nothing, blocks around the call do:
+        counts ("*" is any text, "[" begins a set of characters, as in `fnmatch`); or a function of
+        path and array. Where this says nothing, blocks around the call do:
         `jflow.device`, and the scope of a `ParameterServerStrategy`, which divides variables.
       shardings: likewise, how they are divided over the meshes that they are on.
       make_anew: whether to give variables that are there the values of the model.
@@ -71,10 +72,7 @@ def bind(
             "or the scope of a strategy, and outside of functions and graphs"
         )
     structure = structure_of(model)
-    for rules in (devices, shardings):
-        if patterns := unused(rules, structure.leaves):
-            paths = ", ".join(leaf.path for leaf in structure.leaves[:8])
-            raise ValueError(f"no array has a path like {patterns[0]!r}; there are {paths}")
+    _check_rules(structure.leaves, devices, shardings)
     _check_names(structure.leaves)
     declared = [
         _Declared(owner, f"{prefix}/{_name(leaf)}", leaf, devices, shardings)
@@ -82,7 +80,8 @@ def bind(
     ]
     refs = [ref for each in declared for ref in each.refs]
     values = [value for each in declared for value in each.values]
-    found = ModelVariables(owner, prefix, refs, values).make_or_find(make_anew)
+    whole_prefix = f"{get_default_graph().scopes.here.names}{prefix}"
+    found = ModelVariables(owner, whole_prefix, refs, values).make_or_find(make_anew)
     placed = iter(found)
     variables = [each.variable([next(placed) for _ in each.refs]) for each in declared]
     for ref in found:
@@ -112,6 +111,11 @@ class _Declared:
                 name=name,
                 trainable=leaf.is_trainable,
                 sharding=answer(shardings, leaf),
+            )
+        if not self.refs:
+            raise ValueError(
+                f"a creator (jflow.variable_creator_scope) made {self._variable!r} in place of "
+                f"{name!r} without calling the next one; bind needs a variable"
             )
 
     def _declare(
@@ -161,7 +165,7 @@ class BoundState(Carded, Differentiable):
         self._structure = structure
         self._variables = list(variables)
         self._read = Function(self._values)
-        self._write = Function(self._set, static_argnums=(0, 1))
+        self._write = Function(self._set_there, static_argnums=(0, 1))
         self.prefix = prefix
 
     @property
@@ -185,10 +189,9 @@ class BoundState(Carded, Differentiable):
         return self._structure.part([values[i] for i in self._structure.trainable])
 
     def with_part(self, part: Any) -> Any:
-        given = self._given(part)
-        values = self._all_values()
-        chosen = (old if new is None else new for old, new in zip(values, given, strict=True))
-        return self._structure.whole([*chosen])
+        """Returns the model with the values of a trainable part, and of the other variables."""
+        pairs = zip(self._variables, self._given(part), strict=True)
+        return self._structure.whole([v.value() if x is None else x for v, x in pairs])
 
     def assign(self, model: Any) -> None:
         """Sets the variables to the values of a model, or of its trainable part.
@@ -236,6 +239,13 @@ class BoundState(Carded, Differentiable):
         for i, value in zip(numbers, values, strict=True):
             getattr(self._variables[i], method)(value)
 
+    def _set_there(self, method: str, numbers: Sequence[int], values: Sequence[Any]) -> None:
+        """Sets variables; what that computes is computed where they are."""
+        for i, value in zip(numbers, values, strict=True):
+            on = getattr(self._variables[i], "device", "")
+            with device(on) if on else nullcontext():
+                getattr(self._variables[i], method)(value)
+
     def _given(self, model: Any) -> list[Any]:
         try:
             return self._structure.values_of(model)
@@ -244,7 +254,13 @@ class BoundState(Carded, Differentiable):
 
     def _here(self) -> AbstractContextManager[Any]:
         """A context manager in which functions run on the connection of the variables."""
-        return nullcontext() if owners.current() == self._owner else owners.owned_by(self._owner)
+        if owners.current() == self._owner:
+            return nullcontext()
+        if not self._owner.is_open:
+            raise RuntimeError(
+                f"{self!r} belongs to {self._owner!r}; call jflow.connect and bind the model again"
+            )
+        return owners.owned_by(self._owner)
 
     # What it is -------------------------------------------------------------------------------
 
@@ -265,13 +281,25 @@ class BoundState(Carded, Differentiable):
 
 
 def _name(leaf: Leaf) -> str:
-    return _NOT_IN_NAMES.sub("_", leaf.path) or "value"
+    return _NOT_IN_NAMES.sub("_", leaf.path)
+
+
+def _check_rules(leaves: Sequence[Leaf], *rules: Rules[Any]) -> None:
+    for each in rules:
+        if patterns := unused(each, leaves):
+            paths = ", ".join(leaf.path for leaf in leaves[:8])
+            raise ValueError(f"no array has a path like {patterns[0]!r}; there are {paths}")
 
 
 def _check_names(leaves: Sequence[Leaf]) -> None:
-    seen = {RECORD: "the record of jflow.bind"}
+    seen: dict[str, str] = {}
     for leaf in leaves:
         name = _name(leaf)
+        if name.split("/")[0] == RECORD:
+            raise ValueError(f"{leaf.path!r} has the name of the records of jflow.bind, {RECORD!r}")
         if name in seen:
-            raise ValueError(f"{leaf.path!r} has the same name as {seen[name]}: {name!r}")
-        seen[name] = repr(leaf.path)
+            raise ValueError(
+                f"{leaf.path!r} has the same name as {seen[name]!r}: {name!r}; give one of them "
+                "another name in the model"
+            )
+        seen[name] = leaf.path

@@ -15,6 +15,7 @@ This module imports none of these libraries: an object of one says that it is lo
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import GetAttrKey, keystr
+from jax.tree_util import keystr
 
 ARRAYS = (jax.Array, np.ndarray, np.generic)
 
@@ -79,20 +80,20 @@ def structure_of(model: Any) -> ModelStructure:
     """Takes a model apart.
 
     Raises:
-      TypeError: if it has no arrays.
+      TypeError: if it has no arrays, or is a container of modules of NNX.
     """
     nnx, keras = sys.modules.get("flax.nnx"), sys.modules.get("keras")
     structure: ModelStructure
     if nnx is not None and isinstance(model, nnx.Module):
         structure = _OfNNX(nnx, model)
     elif keras is not None and isinstance(model, (keras.Layer, keras.Metric, keras.Optimizer)):
-        structure = _OfKeras(model)
+        structure = _OfKeras(keras, model)
     else:
-        structure = _OfPytree(model)
+        structure = _OfPytree(nnx, model)
     if not structure.leaves:
         raise TypeError(
             f"expected a model or pytree with arrays, got {model!r:.80} of type "
-            f"{type(model).__name__}, which has none"
+            f"{type(model).__name__}, which has none; a model of Keras is built first"
         )
     return structure
 
@@ -100,15 +101,16 @@ def structure_of(model: Any) -> ModelStructure:
 class _OfPytree(ModelStructure):
     """A pytree; its arrays are variables, and other leaves belong to the structure."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, nnx: Any, tree: Any) -> None:
+        variables = _variables_of_nnx(nnx, tree)
         paths, tree_of_all = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_none)
         self._tree: Any = tree_of_all
         self._others = [value for _, value in paths]
         self._positions = [i for i, (_, value) in enumerate(paths) if isinstance(value, ARRAYS)]
-        self.leaves = [
-            Leaf(_path_text(paths[i][0]), paths[i][1], _is_inexact(paths[i][1]))
-            for i in self._positions
-        ]
+        self.leaves = []
+        for path, value in (paths[i] for i in self._positions):
+            own = path[:-1] if path[:-1] in variables else path
+            self.leaves.append(Leaf(_path_text(own), value, _is_inexact(value)))
 
     def whole(self, values: Sequence[Any]) -> Any:
         every = list(self._others)
@@ -126,6 +128,13 @@ class _OfPytree(ModelStructure):
         every, other = jax.tree.flatten(tree, is_leaf=_is_none)
         if other != self._tree:
             raise ValueError(f"expected the structure {self._tree}, got {other}")
+        for i in {*range(len(every))} - {*self._positions}:
+            value, own = every[i], self._others[i]
+            if value is not None and (isinstance(value, ARRAYS) or value != own):
+                raise ValueError(
+                    f"{own!r:.40} is no variable but a part of the structure, and cannot become "
+                    f"{value!r:.40}; bind an array in its place, as jnp.asarray({own!r:.40})"
+                )
         return [every[i] for i in self._positions]
 
 
@@ -137,10 +146,12 @@ class _OfNNX(ModelStructure):
         self._graphdef, state = nnx.split(module)
         self._variables = [*nnx.to_flat_state(state)]
         # JAX flattens a module by all of its paths, so what is shared comes back once for each.
-        every = jax.tree_util.tree_leaves_with_path(module)
+        every = jax.tree_util.tree_leaves_with_path(
+            module, is_leaf=lambda x: isinstance(x, nnx.Variable)
+        )
         self._paths = {_path_text(path) for path, _ in every}
         self.leaves = [
-            Leaf("/".join(map(str, path)), variable.get_value(), isinstance(variable, nnx.Param))
+            Leaf("/".join(map(str, path)), _value_of(variable), isinstance(variable, nnx.Param))
             for path, variable in self._variables
         ]
 
@@ -153,7 +164,7 @@ class _OfNNX(ModelStructure):
     def _state(self, numbers: Iterable[int], values: Sequence[Any]) -> Any:
         chosen = [self._variables[i] for i in numbers]
         return self._nnx.from_flat_state(
-            (path, variable.replace(value))
+            (path, variable.replace(value) if hasattr(variable, "get_value") else value)
             for (path, variable), value in zip(chosen, values, strict=True)
         )
 
@@ -167,22 +178,25 @@ class _OfNNX(ModelStructure):
             if text not in self._paths:
                 known = self.leaves[0].path
                 raise ValueError(f"{text!r} is none of its variables, such as {known!r}")
-        found = (given.get(path) for path, _ in self._variables)
-        return [getattr(variable, "get_value", lambda v=variable: v)() for variable in found]
+        return [_value_of(given.get(path)) for path, _ in self._variables]
 
 
 class _OfKeras(ModelStructure):
     """A layer, model, metric or optimizer of Keras."""
 
-    def __init__(self, model: Any) -> None:
-        trainable = list(getattr(model, "trainable_variables", ()))
-        others = list(getattr(model, "non_trainable_variables", ()))
-        if not trainable and not others:
-            others = list(model.variables)  # a metric
+    def __init__(self, keras: Any, model: Any) -> None:
+        self._keras = keras
+        trainable, others = _variables_of_keras(model)
         self._n_trainable = len(trainable)
+        variables = [*trainable, *others]
+        if isinstance(model, keras.Optimizer):
+            # Their names have those of the variables that they belong to.
+            paths = [f"variables/{i}" for i in range(len(variables))]
+        else:
+            paths = _own_paths(model, [variable.path for variable in variables])
         self.leaves = [
-            Leaf(variable.path, variable.value, number < len(trainable))
-            for number, variable in enumerate((*trainable, *others))
+            Leaf(path, variable.value, number < len(trainable))
+            for number, (path, variable) in enumerate(zip(paths, variables, strict=True))
         ]
 
     def whole(self, values: Sequence[Any]) -> Any:
@@ -193,7 +207,10 @@ class _OfKeras(ModelStructure):
 
     def values_of(self, tree: Any) -> list[Any]:
         n = len(self.leaves)
-        if isinstance(tree, tuple) and len(tree) == 2:
+        if isinstance(tree, (self._keras.Layer, self._keras.Metric, self._keras.Optimizer)):
+            groups = _variables_of_keras(tree)
+            values = [variable.value for group in groups for variable in group]
+        elif isinstance(tree, tuple) and len(tree) == 2 and _are_lists(tree):
             values = [*tree[0], *tree[1]]
         else:
             values = [*tree, *[None] * (n - self._n_trainable)]
@@ -205,6 +222,70 @@ class _OfKeras(ModelStructure):
         return values
 
 
+def _variables_of_keras(model: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the trainable and the other variables."""
+    trainable = list(getattr(model, "trainable_variables", ()))
+    others = list(getattr(model, "non_trainable_variables", ()))
+    return (trainable, others) if trainable or others else ([], list(model.variables))
+
+
+def _own_paths(model: Any, paths: Sequence[str]) -> list[str]:
+    """Returns paths that do not depend on what else the process has made of Keras.
+
+    Keras numbers layers without a name by their class, for the whole process: "dense_7". Here they
+    are numbered in the order of the model, from "dense" on.
+    """
+    layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
+    automatic = {_snake_case(type(layer).__name__) for layer in layers}
+    numbers: dict[tuple[str, str], dict[str, str]] = {}
+    own = []
+    for path in paths:
+        above = ""
+        for part in path.split("/"):
+            base = re.sub(r"_\d+$", "", part)
+            name = part
+            if base in automatic:
+                seen = numbers.setdefault((above, base), {})
+                name = seen.setdefault(part, f"{base}_{len(seen)}" if seen else base)
+            above = f"{above}/{name}" if above else name
+        own.append(above)
+    return own
+
+
+def _snake_case(name: str) -> str:
+    """Returns the name that Keras gives to a layer of a class."""
+    words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", words).lower()
+
+
+def _are_lists(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, list | tuple) for value in values)
+
+
+def _value_of(variable: Any) -> Any:
+    """Returns the value of a variable of NNX; an array beside such variables is its own."""
+    return variable.get_value() if hasattr(variable, "get_value") else variable
+
+
+def _variables_of_nnx(nnx: Any, tree: Any) -> set[Any]:
+    """Returns the paths of variables of NNX in a pytree, such as a state of Optax.
+
+    Raises:
+      TypeError: if there are modules in it, of which a pytree does not say what is trainable.
+    """
+    if nnx is None:
+        return set()
+    kinds = (nnx.Module, nnx.Variable)
+    found = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kinds))
+    for path, value in found:
+        if isinstance(value, nnx.Module):
+            raise TypeError(
+                f"expected a module of NNX or a pytree without any, got one at "
+                f"{_path_text(path)!r}; bind each module by itself, or one that has all of them"
+            )
+    return {path for path, value in found if isinstance(value, nnx.Variable)}
+
+
 def _is_none(value: Any) -> bool:
     return value is None
 
@@ -214,6 +295,5 @@ def _is_inexact(value: Any) -> bool:
 
 
 def _path_text(path: Sequence[Any]) -> str:
-    """Returns a path by "/"; the value of a variable of NNX inside of it has that one's path."""
-    is_value = len(path) > 1 and path[-1] == GetAttrKey("value")
-    return keystr(tuple(path[:-1] if is_value else path), simple=True, separator="/")
+    """Returns a path by "/"; "value" for that of an array alone."""
+    return keystr(tuple(path), simple=True, separator="/") or "value"

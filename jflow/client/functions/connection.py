@@ -20,7 +20,7 @@ from jflow.base.cluster import Device, DeviceSpec, Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
-from jflow.client.functions.accesses import accessed_at
+from jflow.client.functions.accesses import accessed_at, accessing
 from jflow.client.functions.concrete import Concrete
 from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.client.runtime.saving import SaveReport, StateToSave, restore_state, save_state
@@ -37,8 +37,6 @@ from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, 
 from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import EFFECTS, initialize_p
-from jflow.compiler.graph.request import empty_request_scope
-from jflow.compiler.graph.scope import device_scope
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.plan.xla import internals
@@ -129,6 +127,11 @@ class Connection(Carded, Closing):
     def is_lost(self) -> bool:
         """Whether the connection to the server was made and has ended."""
         return self._backend.is_lost
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection was not closed."""
+        return not self._is_closed
 
     @property
     def session(self) -> str:
@@ -307,7 +310,7 @@ class Connection(Carded, Closing):
             super().__dir__(),
             *("access", "another", "calls_of", "check", "concrete", "create", "default_device"),
             *("disable_reconnect", "explain", "first_task", "has_one_device", "incarnation"),
-            *("is_lost", "keeps_weak_types", "note", "peek", "place"),
+            *("is_lost", "is_open", "keeps_weak_types", "note", "peek", "place"),
             *("publish_coordinator", "register", "reopen", "restore_state", "save_state"),
             *("session", "sharding_of", "step", "timeout", "unnamed", "variables"),
         )
@@ -435,15 +438,13 @@ class Connection(Carded, Closing):
         """
         made_here = not callable(initial)
 
-        def create(*values: Any) -> tuple[()]:
-            with empty_request_scope(), device_scope(ref.spec):
-                value = values[0] if made_here else initial()
-                initialize_p.bind(jax.numpy.asarray(value), variable=ref)
-            return ()
+        def create(ref: VariableRef, *values: Any) -> None:
+            value = values[0] if made_here else initial()
+            initialize_p.bind(jax.numpy.asarray(value), variable=ref)
 
         args = (initial,) if made_here else ()
-        concrete = self.concrete(create, args, f"initialize {ref.name}")
-        concrete(args, Deadline(self.timeout))
+        concrete = self.concrete(accessing([ref], create), args, f"initialize {ref.name}")
+        concrete(args)
         (placed,) = accessed_at(concrete, [ref])
         self.note(placed)
         return placed

@@ -95,22 +95,42 @@ def _differentiated(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         positions = {number % len(args) for number in numbers if -len(args) <= number < len(args)}
         values = [_values(arg) if i in positions else arg for i, arg in enumerate(args)]
-        parts = {i: args[i] for i in positions if isinstance(args[i], Differentiable)}
-        called = fun if not parts else _of_wholes(fun, parts)
+        called = _of_wholes(fun, {i: args[i] for i in positions})
         return transform(called, argnums=argnums, has_aux=has_aux)(*values, **kwargs)
 
     return Function(differentiated)
 
 
-def _of_wholes(fun: Callable[..., Any], parts: Mapping[int, Differentiable]) -> Callable[..., Any]:
-    """Returns a function of trainable parts that calls one of wholes."""
+def _of_wholes(fun: Callable[..., Any], given: Mapping[int, Any]) -> Callable[..., Any]:
+    """Returns a function of values that calls one of wholes.
+
+    Args:
+      fun: the function.
+      given: arguments by position, in which there may be state with a trainable part.
+    """
+    flat: dict[int, tuple[list[Any], Any]] = {i: jax.tree.flatten(arg) for i, arg in given.items()}
+    divided = {i: (leaves, tree) for i, (leaves, tree) in flat.items() if _has_parts(leaves)}
+    if not divided:
+        return fun
+
+    def whole(leaf: Any, value: Any) -> Any:
+        return leaf.with_part(value) if isinstance(leaf, Differentiable) else value
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        wholes = (parts[i].with_part(arg) if i in parts else arg for i, arg in enumerate(args))
+        wholes = list(args)
+        for i, (leaves, tree) in divided.items():
+            values = tree.flatten_up_to(args[i])
+            wholes[i] = tree.unflatten(map(whole, leaves, values))
         return fun(*wholes, **kwargs)
 
     return called
 
 
+def _has_parts(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, Differentiable) for leaf in leaves)
+
+
 def _values(tree: Any) -> Any:
-    return tree.trainable() if isinstance(tree, Differentiable) else jax.tree.map(read, tree)
+    return jax.tree.map(
+        lambda leaf: leaf.trainable() if isinstance(leaf, Differentiable) else read(leaf), tree
+    )

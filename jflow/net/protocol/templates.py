@@ -36,6 +36,8 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 MARK = 0
 MAX_BYTES = 2048
 """Larger envelopes are not kept, so they have the other form."""
+MAX_TENSORS = MAX_BYTES // 4
+"""More tensors never fit: each takes some bytes of the envelope."""
 MAX_KEPT = 512
 """How many envelopes one end of a stream keeps; then it begins anew."""
 
@@ -240,6 +242,8 @@ class TemplateEncoder:
           tensors: the tensors of the message.
           make: makes the envelope, without tensors; it may have the fields that vary.
         """
+        if len(tensors) > MAX_TENSORS:
+            return None
         whole: Hashable = key
         for tensor in tensors:
             whole = whole, tensor.dtype, tensor.shape

@@ -109,10 +109,21 @@ def test_paths_become_names_that_variables_may_have(connection):
     assert [v.name for v in state.variables.values()] == ["odd/a_b:0", "odd/c/0:0", "odd/c/1:0"]
     with pytest.raises(ValueError, match="has the same name as 'a b': 'a_b'"):
         tf.bind({"a b": np.ones(2), "a_b": np.ones(2)}, "same")
-    with pytest.raises(ValueError, match=r"'bound' has the same name as the record of jflow\.bind"):
-        tf.bind({"bound": np.ones(2)}, "record")
+    with pytest.raises(
+        ValueError, match=r"'bound/head' has the name of the records of jflow\.bind"
+    ):
+        tf.bind({"bound": {"head": np.ones(2)}}, "record")
     alone = tf.bind(np.ones(3, np.float32), "alone")
     np.testing.assert_array_equal(alone.value(), np.ones(3))
+    assert alone.variables["value"].name == "alone/value:0"
+
+
+def test_name_scopes_are_a_part_of_the_prefix(connection):
+    with tf.name_scope("tower"):
+        state = tf.bind(params(), "model")
+        assert state.variables["dense/b"].name == "tower/model/dense/b:0"
+    outside = tf.bind(jax.tree.map(lambda x: 3 * x, params()), "model")
+    np.testing.assert_array_equal(outside.value()["dense"]["w"], 3 * np.ones((4, 1)))
 
 
 def test_any_dtype_of_variables_is_bound(connection):
@@ -232,6 +243,39 @@ def test_a_module_of_nnx_trains_with_its_statistics_and_random_state(connection)
     assert sum("hidden" in path or "shared" in path for path in state.variables) == 2
 
 
+def test_states_may_be_anywhere_in_the_arguments_of_gradients(connection):
+    first, second = tf.bind(params(), "first"), tf.bind(params(), "second")
+
+    def loss(models, scale, x):
+        return scale * sum(jnp.sum(predicted(model, x)) for model in models.values())
+
+    slopes = tf.grad(loss)({"a": first, "b": second}, 2.0, X)
+    np.testing.assert_allclose(slopes["a"]["dense"]["b"], [2 * 2 * len(X)])
+    np.testing.assert_allclose(slopes["b"]["dense"]["b"], [2 * 2 * len(X)])
+    of_both = tf.grad(lambda a, b, x: loss({"a": a, "b": b}, 1.0, x), argnums=(0, 1))
+    a, b = of_both(first, second, X)
+    np.testing.assert_allclose(a["dense"]["b"], b["dense"]["b"])
+
+
+def test_arrays_of_a_module_beside_its_variables_are_bound(connection):
+    class Scaled(nnx.Module):
+        def __init__(self):
+            self.w = nnx.Param(jnp.ones(2))
+            self.scale = nnx.data(jnp.full(2, 3.0))
+
+    state = tf.bind(Scaled(), "scaled")
+    assert [*state.variables] == ["scale", "w"]
+    assert len(state.trainable_variables) == 1
+    np.testing.assert_array_equal(state.value().scale, [3, 3])
+    state.assign(Scaled())
+
+
+def test_a_container_of_modules_is_refused(connection):
+    modules = {"a": nnx.Linear(2, 2, rngs=nnx.Rngs(0))}
+    with pytest.raises(TypeError, match="got one at 'a'; bind each module by itself"):
+        tf.bind(modules, "container")
+
+
 # Where it is --------------------------------------------------------------------------------------
 
 
@@ -348,6 +392,25 @@ def test_what_another_structure_gives_is_refused(connection):
         network.assign(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
     with pytest.raises(TypeError, match="is not iterable"):
         list(state)
+
+
+def test_what_is_no_array_cannot_change(connection):
+    state = tf.bind({"w": np.ones(2, np.float32), "step": 0, "rate": 0.5}, "numbers")
+    state.assign({"w": np.zeros(2, np.float32), "step": 0, "rate": 0.5})
+    with pytest.raises(ValueError, match=r"0 is no variable but a part .* as jnp\.asarray\(0\)"):
+        state.assign({"w": np.zeros(2, np.float32), "step": 1, "rate": 0.5})
+    with pytest.raises(ValueError, match="is no variable but a part"):
+        state.assign({"w": np.zeros(2, np.float32), "step": jnp.int32(0), "rate": 0.5})
+
+
+def test_a_state_whose_connection_is_closed_says_so(target):
+    with tf.connect(target):
+        state = tf.bind(params(), "closed")
+    with pytest.raises(RuntimeError, match=r"call jflow\.connect and bind the model again"):
+        state.value()
+    if target:
+        with tf.connect(target):
+            np.testing.assert_array_equal(state.value()["dense"]["w"], np.ones((4, 1)))
 
 
 def test_it_needs_a_connection_and_arrays(connection):
