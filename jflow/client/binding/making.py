@@ -59,8 +59,10 @@ PATIENCE_S = 5.0
 
 _PAUSE_S = 0.05
 _N_SAMPLES = 64
+"""How many variables tell whether there may be some without a record."""
+
 _N_CLAIMS = 64
-"""How many names of claims there are; two models of one name only wait for each other."""
+"""How many names of claims there are; makers of two models with one name only try again."""
 
 _HERE = threading.Lock()
 """Held by the thread that makes a model on a connection to this process, which has no claims."""
@@ -274,7 +276,7 @@ class ModelVariables:
         self, owner: Connection, tasks: Sequence[Task], refs: Sequence[VariableRef]
     ) -> list[_Head]:
         """Returns the heads on all tasks that have one, if the variables are whole."""
-        return self._read_heads(owner, [*dict.fromkeys([tasks[0], *map(_task_of, refs)])])
+        return self._read_heads(owner, _recorded_on(tasks, refs))
 
     def _write_records(
         self,
@@ -285,7 +287,7 @@ class ModelVariables:
     ) -> None:
         data = np.frombuffer(msgspec.json.encode([*map(_Entry.of, refs)]), np.uint8)
         head = _Head(hashlib.sha256(data.tobytes()).digest(), len(data), generation)
-        every = [*dict.fromkeys([*tasks[:1], *map(_task_of, refs)])]
+        every = _recorded_on(tasks, refs)
         # A task writes both or none, as they are written by one program.
         records = [*self._heads(every), *(self._layout_on(task, head) for task in every)]
         self._write(owner, records, [head.array()] * len(every) + [data] * len(every))
@@ -471,6 +473,11 @@ def _batches(values: Sequence[Any]) -> Iterator[list[int]]:
         batch.append(number)
         n_bytes += size
     yield batch
+
+
+def _recorded_on(tasks: Sequence[Task], refs: Sequence[VariableRef]) -> list[Task]:
+    """Returns the tasks that have records: the first one, and those of the variables."""
+    return [*dict.fromkeys([tasks[0], *map(_task_of, refs)])]
 
 
 def _task_of(ref: VariableRef) -> Task:

@@ -164,7 +164,7 @@ class BoundState(Carded, Differentiable):
         self._owner = owner
         self._structure = structure
         self._variables = list(variables)
-        self._read = Function(self._values)
+        self._read = Function(self._get, static_argnums=0)
         self._write = Function(self._set_there, static_argnums=(0, 1))
         self.prefix = prefix
 
@@ -181,12 +181,11 @@ class BoundState(Carded, Differentiable):
 
     def value(self) -> Any:
         """Returns the model with the values of the variables: in a function those at this line."""
-        return self._structure.whole(self._all_values())
+        return self._structure.whole(self._values(range(len(self._variables))))
 
     def trainable(self) -> Any:
         """Returns the values of the trainable variables, in the structure of gradients."""
-        values = self._all_values()
-        return self._structure.part([values[i] for i in self._structure.trainable])
+        return self._structure.part(self._values(self._structure.trainable))
 
     def with_part(self, part: Any) -> Any:
         """Returns the model with the values of a trainable part, and of the other variables."""
@@ -216,14 +215,14 @@ class BoundState(Carded, Differentiable):
 
     # As one step ------------------------------------------------------------------------------
 
-    def _all_values(self) -> Sequence[Any]:
+    def _values(self, numbers: Sequence[int]) -> Sequence[Any]:
         if internals.is_tracing():
-            return self._values()
+            return self._get(tuple(numbers))
         with self._here():
-            return self._read()
+            return self._read(tuple(numbers))
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple(variable.value() for variable in self._variables)
+    def _get(self, numbers: tuple[int, ...]) -> tuple[Any, ...]:
+        return tuple(self._variables[i].value() for i in numbers)
 
     def _update(self, method: str, model: Any) -> None:
         given = self._given(model)
@@ -276,7 +275,8 @@ class BoundState(Carded, Differentiable):
             for path, variable in [*self.variables.items()][:MAX_ROWS]
         ]
         facts = (("prefix", self.prefix), ("server", self._owner.target or "this process"))
-        table = CardTable("variables", ("path", "shape", "dtype", "device"), rows, len(rows))
+        head = ("path", "shape", "dtype", "device")
+        table = CardTable("variables", head, rows, len(self._variables))
         return Card("BoundState", "", facts, (table,))
 
 
