@@ -70,3 +70,26 @@ def test_a_model_whose_state_is_passed_trains_as_under_jit(keras: Any, model: An
     got, expected = (run(step)(trained, others, X) for run in (tf.function, jax.jit))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
     assert not np.allclose(got[1][0], others[0])
+
+
+@pytest.mark.usefixtures("connection")
+def test_fit_may_train_by_a_function_that_captures_the_model(keras: Any) -> None:
+    """It takes the values away from the model while it trains, and passes them."""
+
+    def compiled() -> Any:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        model.compile("adam", "mse", metrics=["mae"])
+        return model
+
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+    y = x.sum(1, keepdims=True)
+    options = {"epochs": 2, "batch_size": 8, "shuffle": False, "verbose": 0}
+    wanted = compiled().fit(x, y, **options).history
+
+    model = compiled()
+    step = tf.function(lambda state, data: model.train_step(state, data))  # noqa: PLW0108
+    model.train_function = lambda state, iterator: step(state, next(iterator))
+    found = model.fit(x, y, **options).history
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4)

@@ -98,7 +98,7 @@ def trace_with_captures(
         jaxpr = trace()
     constants = {id(one) for one in _constants(jaxpr)}
     for name, owner, variable in stateful:
-        is_used = id(variable.value) in constants
+        is_used = id(_value_of(variable)) in constants
         if is_used or scope.get_current_value(variable) is not None:
             raise TypeError(
                 f"{tracing.name_of(fun)!r} {'reads' if is_used else 'assigns to'} the variable "
@@ -129,6 +129,14 @@ def _keras_variables(keras: Any, captured: Iterable[Any]) -> Iterator[tuple[str,
             yield name, value, value
         elif isinstance(value, owners):
             yield from ((name, value, variable) for variable in value.variables)
+
+
+def _value_of(variable: Any) -> Any:
+    """Returns the value of a variable of Keras; None while `fit` keeps it elsewhere."""
+    try:
+        return variable.value
+    except TypeError:
+        return None
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
