@@ -147,11 +147,14 @@ class BoundState(Carded, Differentiable):
     in one step. `jflow.value_and_grad(loss)(state)` calls `loss` with the model, and gives
     gradients of what is trainable, as the model's own library does:
 
-    | model | trainable | gradients, and `trainable()` |
-    |---|---|---|
-    | pytree | arrays of floats | the pytree, with None for other leaves |
-    | Flax NNX | `nnx.Param`s | an `nnx.State` of these |
-    | Keras | `trainable_variables` | their list |
+    * of a pytree, the pytree with None for what is no array of floats;
+    * of a module of Flax NNX, an `nnx.State` of its variables of the type `nnx.Param`;
+    * of Keras, the list of those of `trainable_variables`.
+
+    `trainable()` has the same structure.
+
+    Attributes:
+      prefix: of the names of its variables.
     """
 
     def __init__(
