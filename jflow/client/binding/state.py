@@ -17,7 +17,7 @@ from jflow.client.binding.structure import Leaf, ModelStructure, structure_of
 from jflow.client.eager import EagerVariable
 from jflow.client.eager.variable import declared_ref
 from jflow.client.functions import Connection, Function
-from jflow.client.functions.derivatives import Differentiable
+from jflow.client.functions.differentiable import Differentiable
 from jflow.client.ops.creators import with_creators
 from jflow.client.ops.variable import Variable, VariableLike
 from jflow.client.stateful.initial import check_initial

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,16 +12,12 @@ from jax.tree_util import SequenceKey, keystr
 
 from jflow.base.values import is_key, refuse_host
 from jflow.client.functions.captures import PLAIN, argument_error, paths
+from jflow.client.functions.differentiable import Differentiable
 from jflow.client.ops.variable import VariableLike
 from jflow.compiler.graph import Tensor, tracing
 from jflow.compiler.graph.tracing import Static
 
-
-class Passed(ABC):  # noqa: B024 - it says what a class is for functions
-    """The base class of objects, beside variables, that functions get as they are."""
-
-
-_STATIC = (Static, VariableLike, Passed)
+_STATIC = (Static, VariableLike, Differentiable)
 """Leaves that are passed to the function as they are; everything else is traced."""
 
 

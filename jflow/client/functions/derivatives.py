@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from jflow.client.functions.arguments import Passed
+from jflow.client.functions.differentiable import Differentiable
 from jflow.client.functions.function import Function
 from jflow.client.ops.variable import read
-
-
-class Differentiable(Passed):
-    """State of which `grad` differentiates with respect to a part.
-
-    The function gets the whole, and the gradient has the structure of the part.
-    """
-
-    @abstractmethod
-    def trainable(self) -> Any:
-        """Returns the values of the part: a pytree of floating-point or complex arrays."""
-
-    @abstractmethod
-    def with_part(self, part: Any) -> Any:
-        """Returns the whole with other values of the part."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
