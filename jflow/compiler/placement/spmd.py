@@ -103,7 +103,6 @@ def _lowered(
 ) -> Any:
     fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(_labelled(program.jaxpr), program.consts))
     mesh = mesh_of_axes(axes)
-
     given = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=declared or _open(mesh, aval))
         for aval, declared in _declared(mesh, program.in_avals, arguments)

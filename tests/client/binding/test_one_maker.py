@@ -40,6 +40,12 @@ def maker_of(state):
     return value
 
 
+def bound_by_program(target, number):
+    """The number of the program that has made what one with this number binds."""
+    with tf.connect(target):
+        return maker_of(bound(number))
+
+
 @pytest.fixture
 def target():
     with in_process({"ps": 2, "worker": 1}) as backend:
@@ -82,15 +88,11 @@ def test_a_slow_maker_is_fenced_off_and_finds_what_the_other_one_has_made(
 
     monkeypatch.setattr(ModelVariables, "_write", slow)
 
-    def program(number):
-        with tf.connect(target):
-            return maker_of(bound(number))
-
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(program, 1.0)
+        first = threads.submit(bound_by_program, target, 1.0)
         try:
             assert begun.wait(60)
-            assert program(2.0) == 2.0
+            assert bound_by_program(target, 2.0) == 2.0
         finally:
             may_go_on.set()
         assert first.result(60) == 2.0
@@ -109,15 +111,11 @@ def test_a_maker_that_goes_on_is_not_fenced_off(target, in_small_steps, monkeypa
 
     monkeypatch.setattr(ModelVariables, "_write", steady)
 
-    def program(number):
-        with tf.connect(target):
-            return maker_of(bound(number))
-
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(program, 1.0)
+        first = threads.submit(bound_by_program, target, 1.0)
         assert begun.wait(60)
         time.sleep(0.3)  # its mark is there
-        assert program(2.0) == 1.0
+        assert bound_by_program(target, 2.0) == 1.0
         assert first.result(60) == 1.0
 
 
