@@ -17,8 +17,15 @@ from jflow.base.cluster import DeviceSpec
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array, physical_form
 from jflow.client.functions import Concrete
-from jflow.compiler.graph import ResourceRef
-from jflow.compiler.graph.primitives import ACCESSES, CALLBACKS, SOURCES, WRITES, state_of
+from jflow.compiler.graph import Operation, ResourceRef, Tensor
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    CALLBACKS,
+    SOURCES,
+    WRITES,
+    read_p,
+    state_of,
+)
 from jflow.compiler.graph.request import replaced, requested, resolved
 from jflow.errors import InvalidArgumentError
 from jflow.state.effects import MAX_KEPT_BYTES
@@ -113,7 +120,10 @@ class ClosureProgram:
       resource: a queue or another resource that it uses; None if it uses variables only.
       is_repeatable: whether running it twice does no harm.
       jaxpr: its equations, for a worker.
-      batch_size: how many calls of it can run as one step.
+      needs_latest: whether what it writes depends on what it has read of the same variables, as the
+        step of an optimizer does.
+      batch_size: how many calls of it can run as one step; 1 if it needs the latest values, which
+        those of one step would all read before any of them has written.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
       exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
@@ -135,7 +145,9 @@ class ClosureProgram:
         self.is_repeatable = not writes and self.resource is None
         size = min(_BATCH_SIZE, _BATCH_EQUATIONS // max(len(equations), 1))
         self.jaxpr = with_local_constants(concrete.jaxpr)
-        self.batch_size = 1 if self.resource is not None or size < _LEAST_BATCH else size
+        self.needs_latest = _needs_latest(operations)
+        is_single = self.needs_latest or self.resource is not None or size < _LEAST_BATCH
+        self.batch_size = 1 if is_single else size
         n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
         is_small = self.batch_size * n_bytes <= MAX_KEPT_BYTES
         self.exactly_once_batch_size = self.batch_size if is_small else 1
@@ -310,6 +322,21 @@ class ScheduledClosure:
     def feeds(self, args: Sequence[Any]) -> list[Array]:
         """Returns the values to feed to the closure's step."""
         return self.concrete.feeds(args) if self._feeds is None else self._feeds
+
+
+def _needs_latest(operations: Iterable[Operation]) -> bool:
+    """Whether a write of a variable depends on a read of one that is written."""
+    ops = list(operations)
+    written = {ref for op in ops if op.eqn.primitive in WRITES for ref in state_of(op.eqn)}
+    read: set[Tensor] = set()
+    for op in ops:
+        depends = any(x in read for x in op.inputs)
+        if op.eqn.primitive in WRITES:
+            if depends:
+                return True
+        elif depends or (op.eqn.primitive is read_p and not written.isdisjoint(state_of(op.eqn))):
+            read.update(op.outputs)
+    return False
 
 
 def _check_equations(equations: Iterable[Any]) -> None:

@@ -154,6 +154,7 @@ class Engine:
                     is_exactly_once=closure.is_exactly_once,
                     is_repeatable=is_repeatable,
                     batch_size=closure.batch_size,
+                    needs_latest=closure.program.needs_latest,
                     keeping=closure.keeping,
                 )
                 actions = self._scheduler.add(scheduled, now)

@@ -36,6 +36,8 @@ class Closure(NamedTuple):
       is_exactly_once: whether the runtime applies its writes once however many attempts it has.
       is_repeatable: whether a second attempt, concurrent with the first, does no harm.
       batch_size: how many of its kind can run as one step; 1 for no batches.
+      needs_latest: whether what it writes depends on what it has read of the same variables. A
+        worker has two such closures at most, or most would compute with old values.
       keeping: where its result stays; it is `ALONE` only if the closure gives the same again.
     """
 
@@ -48,6 +50,7 @@ class Closure(NamedTuple):
     is_exactly_once: bool = False
     is_repeatable: bool = False
     batch_size: int = 1
+    needs_latest: bool = False
     keeping: Keeping = Keeping.NOT
 
 
