@@ -95,7 +95,8 @@ class Dataset(Carded):
         """Makes a dataset of the values of an iterable, such as the loader of another library.
 
         Its position is a count: to restore it, the iterable is iterated again and values are
-        skipped.
+        skipped. A pipeline of Grain keeps the position that it has itself, and a `MapDataset`
+        its random access; if its `filter` removes elements, pass its `to_iter_dataset()`.
 
         Raises:
           InvalidArgumentError: if it is an iterator, which can be iterated only once.

@@ -20,7 +20,7 @@ from jflow.data.element import ElementNote, as_element, name_of
 from jflow.data.engine import grain
 from jflow.data.files import Path
 from jflow.data.rows import RowSlices
-from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
+from jflow.data.stage import Build, Epochs, Stage, first_element, mapped, streamed
 from jflow.data.stream import State, Stream, Unbatched
 from jflow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError, NotFoundError
 from jflow.state.records import needed
@@ -174,7 +174,15 @@ def iterable(iterable: Iterable[Any]) -> Source:
             f"from_iterable requires an iterable that can be iterated again, got the iterator "
             f"{type(iterable).__name__}; pass the function that makes it to from_generator"
         )
-    return _counted_source(f"from_iterable({type(iterable).__name__})", lambda: iterable)
+    transform = f"from_iterable({type(iterable).__name__})"
+    if not isinstance(iterable, grain.MapDataset | grain.IterDataset):
+        return _counted_source(transform, lambda: iterable)
+    pipeline = mapped(iterable, lambda _, value: as_element(value))
+    return (
+        [transform],
+        lambda _: pipeline,
+        lambda: elements.spec_of(first_element(lambda _: pipeline, transform)),
+    )
 
 
 def _counted_source(transform: str, start: Callable[[], Iterable[Any]]) -> Source:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
+import grain
 import numpy as np
 from hypothesis import strategies as st
 
@@ -101,10 +102,16 @@ def sources() -> st.SearchStrategy[Transform]:
             "slices": lambda _: Dataset.from_tensor_slices(np.arange(n)),
             "iterable": lambda _: Dataset.from_iterable(Again(n)),
             "generator": lambda _: Dataset.from_generator(range, [n]),
+            "rows of Grain": lambda _: Dataset.from_iterable(grain.MapDataset.range(n)),
+            "stream of Grain": lambda _: Dataset.from_iterable(
+                grain.MapDataset.range(n).to_iter_dataset()
+            ),
         }[kind]
         return Transform(f"{kind}({n})", make, lambda _: list(range(n)))
 
-    kinds = st.sampled_from(["range", "slices", "iterable", "generator"])
+    kinds = st.sampled_from(
+        ["range", "slices", "iterable", "generator", "rows of Grain", "stream of Grain"]
+    )
     return st.builds(source, kinds, st.integers(0, 12))
 
 

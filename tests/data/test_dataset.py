@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grain
 import numpy as np
 import pytest
 from hypothesis import given
@@ -194,3 +195,32 @@ class TestElementSpec:
         assert both.element_spec == TensorSpec((None,), np.dtype(np.float64))
         assert numbers.interleave(lambda _: vectors).element_spec == TensorSpec((2,), "float64")
         assert both.padded_batch(2).element_spec == TensorSpec((None, None), "float64")
+
+
+def test_a_pipeline_of_grain_keeps_its_random_access_and_its_position() -> None:
+    rows = grain.MapDataset.range(20).shuffle(seed=1).map(lambda x: (x, 2.0 * x))
+    assert list(Dataset.from_iterable(rows)) == [*rows]
+    assert list(Dataset.from_iterable(rows.repeat(2)).skip(15).take(10)) == [
+        rows.repeat(2)[number] for number in range(15, 25)
+    ]
+    assert sorted(x for x, _ in Dataset.from_iterable(rows).shuffle(seed=3)) == list(range(20))
+    read: list[int] = []
+
+    def noted(x: int) -> int:
+        read.append(x)
+        return x
+
+    stream = Dataset.from_iterable(grain.MapDataset.range(20).map(noted).to_iter_dataset())
+    assert list(stream.shard(2, 1)) == list(range(1, 20, 2))
+    with stream.iterator() as iterator:
+        assert [next(iterator) for _ in range(12)] == list(range(12))
+        position = iterator.get_state()
+    read.clear()
+    with stream.iterator() as iterator:
+        iterator.set_state(position)
+        assert next(iterator) == 12
+    assert 0 not in read
+    removed = grain.MapDataset.range(4).filter(lambda x: x > 1)
+    assert list(Dataset.from_iterable(removed.to_iter_dataset())) == [2, 3]
+    with pytest.raises(errors.InvalidArgumentError, match="got None"):
+        list(Dataset.from_iterable(removed))
