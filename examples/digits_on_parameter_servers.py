@@ -9,41 +9,19 @@ compares the accuracy with that of the same number of steps one after the other 
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from digits import Images, load_images
 
 import jflow as tf
 
-DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 BATCH = 64
-N_TRAINED = 1197
-"""The number of images to train with; the other 600 are for testing."""
-
-
-class Images(NamedTuple):
-    """Images float32[n, 64] with pixels from 0 to 1, and their digits int32[n]."""
-
-    pixels: Any
-    digits: Any
-
-
-def load_images() -> tuple[Images, Images]:
-    """The images to train and to test with."""
-    with gzip.open(DATA, "rt") as file:
-        rows = np.loadtxt(file, delimiter=",")
-    rows = np.random.default_rng(0).permutation(rows)
-    pixels, digits = rows[:, :64].astype(np.float32) / 16, rows[:, 64].astype(np.int32)
-    split = [slice(N_TRAINED), slice(N_TRAINED, None)]
-    trained, tested = (Images(pixels[rows], digits[rows]) for rows in split)
-    return trained, tested
 
 
 class Classifier:

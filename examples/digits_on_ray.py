@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from digits_on_parameter_servers import Classifier, load_images, train_on_workers
+from digits import load_images
+from digits_on_parameter_servers import Classifier, train_on_workers
 
 import jflow as tf
 

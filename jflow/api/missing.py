@@ -101,7 +101,10 @@ _INSTEAD = {
     "jflow.custom_gradient": "use jax.custom_vjp in a jflow.function",
     "jflow.flags": "use argparse, or absl.flags, which is what TensorFlow has under this name",
     "jflow.gfile": "use open and pathlib, or etils.epath for buckets",
-    "jflow.keras": "call modules of Flax or Equinox in a jflow.function, and optimizers of Optax",
+    "jflow.keras": (
+        "train a model of Keras 3 by jflow.distribute.distribute_fit, or call modules of Flax or "
+        "Equinox in a jflow.function"
+    ),
     "jflow.layers": (
         "build layers of jflow.get_variable and jflow.numpy, or call modules of Flax or Equinox in "
         "a jflow.function"

@@ -237,6 +237,7 @@ def _own_paths(model: Any, paths: Sequence[str]) -> list[str]:
     """
     layers = model._flatten_layers() if hasattr(model, "_flatten_layers") else [model]
     automatic = {_snake_case(type(layer).__name__) for layer in layers}
+    automatic |= {"seed_generator", "variable"}
     numbers: dict[tuple[str, str], dict[str, str]] = {}
     own = []
     for path in paths:

@@ -8,7 +8,7 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -36,9 +36,16 @@ from jflow.training.optimizers.locality import (
     owner_of,
 )
 from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
-from jflow.training.optimizers.rule import UpdateRule
+from jflow.training.optimizers.rule import Rule, UpdateRule
 from jflow.training.optimizers.slots import SlotTable, sharding_of_slot
 from jflow.training.optimizers.update import TrainedState, apply_update
+
+
+def update_eager(
+    rule: Rule, state: TrainedState, grads: Sequence[Any], inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Updates eager variables by gradients, in a function; the arguments are of `apply_update`."""
+    apply_update(_EagerFace(state.params), rule, state, grads, inputs or {})
 
 
 class EagerUpdates:
@@ -140,7 +147,7 @@ class EagerUpdates:
     def _update(self, grads: list[Any], inputs: Any) -> Any:
         with jax.named_scope(self._name):
             pieces = _pieces(self.variables, self._params, grads)
-            apply_update(_EagerFace(self._params), self._rule, self._state, pieces, inputs)
+            update_eager(self._rule, self._state, pieces, inputs)
             first = pieces[0]
             return self.iterations.update(
                 _increment, first.values if isinstance(first, IndexedSlices) else first

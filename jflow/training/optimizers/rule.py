@@ -31,6 +31,16 @@ class GradientTransformation(Protocol):
         """Function from gradients, state and parameters to updates and the next state."""
 
 
+class Rule(Protocol):
+    """How new values of variables and of optimizer state are computed."""
+
+    def next(self, grads: Any, state: Any, params: Any, inputs: Mapping[str, Any]) -> Any:
+        """Returns the new parameters and state, in the structures of the old ones; pure."""
+
+    def are_row_wise(self, variables: Sequence[Variable]) -> list[bool]:
+        """Returns of which variables some rows can be updated by themselves."""
+
+
 class UpdateRule:
     """Computes new parameters and optimizer state; pure, without variables.
 

@@ -20,7 +20,7 @@ from jflow.client.ops.variable import on_device_of
 from jflow.compiler.graph import Symbolic
 from jflow.training.optimizers.locality import SHARED, LocalComputation, OwnerIndex
 from jflow.training.optimizers.rows import RowSums, sum_rows, with_rows
-from jflow.training.optimizers.rule import UpdateRule
+from jflow.training.optimizers.rule import Rule
 
 
 class UpdateFace(Protocol):
@@ -82,7 +82,7 @@ class TrainedState:
 
 def apply_update(
     face: UpdateFace,
-    rule: UpdateRule,
+    rule: Rule,
     state: TrainedState,
     grads: Sequence[Any],
     inputs: Mapping[str, Any],
@@ -94,7 +94,7 @@ def apply_update(
       rule: computes the new values.
       state: the variables and the state.
       grads: a gradient for each variable, of its shape; some may be `IndexedSlices`.
-      inputs: `UpdateRule.inputs`, or values of them.
+      inputs: the arguments of `rule.next`.
 
     Returns:
       The result of each assignment.
@@ -130,7 +130,7 @@ def apply_update(
 
 
 def _row_sums(
-    face: UpdateFace, rule: UpdateRule, params: Sequence[Variable], grads: Sequence[Any]
+    face: UpdateFace, rule: Rule, params: Sequence[Variable], grads: Sequence[Any]
 ) -> dict[int, RowSums]:
     """The rows to update, without duplicates, for each variable that can be updated by row."""
     if not any(isinstance(grad, IndexedSlices) for grad in grads):
