@@ -60,7 +60,7 @@ class Mapped(grain.MapDataset[Any]):
         self.threads = threads
 
     def __len__(self) -> int:
-        return len(self._parent)
+        return min(len(self._parent), ENDLESS)  # an endless dataset of Grain is longer
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):

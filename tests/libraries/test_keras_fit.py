@@ -237,13 +237,68 @@ def test_what_is_restored_on_the_cluster_is_trained(
 ) -> None:
     plain, model = made(), made()
     fit = tf.distribute.distribute_fit(model, coordinator, "restored")
-    states = {"model": fit.state, "optimizer": fit.optimizer_state}
     with tf.connect(coordinator.strategy.connection.target):
-        tf.checkpoint.save(tmp_path / "model", states)
+        tf.checkpoint.save(tmp_path / "model", fit)
         fitted(model)
-        tf.checkpoint.restore(tmp_path / "model", states)
+        tf.checkpoint.restore(tmp_path / "model", fit)
     np.testing.assert_allclose(fitted(model)["loss"], fitted(plain)["loss"], rtol=1e-4)
     assert_same(model, plain)
+
+
+def test_a_model_that_was_evaluated_trains_what_is_restored(
+    made: Made, coordinator: ClusterCoordinator, tmp_path: Path
+) -> None:
+    """Keras donates the arrays of a model that it evaluates, which are not changes of it."""
+    model = made()
+    fit = tf.distribute.distribute_fit(model, coordinator, "evaluated")
+    with tf.connect(coordinator.strategy.connection.target):
+        tf.checkpoint.save(tmp_path / "model", fit)
+        first = fitted(model)
+        model.evaluate(X, Y, verbose=0)
+        tf.checkpoint.restore(tmp_path / "model", fit)
+    wanted = first["loss"][0]
+    # Dropout draws further numbers.
+    np.testing.assert_allclose(fitted(model)["loss"][0], wanted, rtol=0.1)
+
+
+def test_a_model_that_is_compiled_again_keeps_its_values_and_its_new_rate(
+    keras: Any, made: Made, coordinator: ClusterCoordinator
+) -> None:
+    model = made(keras.optimizers.SGD(0.1))
+    tf.distribute.distribute_fit(model, coordinator, "compiled")
+    fitted(model)
+    model.set_weights([0.5 * each for each in model.get_weights()])
+    weights = model.get_weights()
+    model.compile(keras.optimizers.SGD(0.001), model.loss)
+    fit = tf.distribute.distribute_fit(model, coordinator, "compiled")
+    for found, wanted in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert float(model.optimizer.learning_rate.value) == pytest.approx(0.001)
+    assert float(fit.optimizer_state.value()["learning_rate"]) == pytest.approx(0.001)
+    # Layers that are trained from now on keep the names of their variables.
+    model.layers[0].trainable = False
+    with pytest.raises(ValueError, match=r"other variables, or other trainable ones.*compile it"):
+        fitted(model)
+    assert all(np.isfinite(each).all() for each in model.get_weights())
+    names = {*fit.state.variables}
+    model.compile("adam", model.loss)
+    again = tf.distribute.distribute_fit(model, coordinator, "fine_tuned")
+    assert {*again.state.variables} == names
+    before = np.array(model.layers[0].kernel)
+    fitted(model)
+    np.testing.assert_array_equal(model.layers[0].kernel, before)
+
+
+def test_what_changes_after_fit_is_written_when_the_state_is_saved(
+    made: Made, coordinator: ClusterCoordinator, tmp_path: Path
+) -> None:
+    model = made()
+    fit = tf.distribute.distribute_fit(model, coordinator, "written")
+    fitted(model)
+    model.set_weights([0.5 * each for each in model.get_weights()])
+    with tf.connect(coordinator.strategy.connection.target):
+        tf.checkpoint.save(tmp_path / "model", fit)
+    np.testing.assert_array_equal(fit.state.value()[0][0], model.layers[0].kernel)
 
 
 def test_a_saved_model_is_opened_by_plain_keras(
@@ -316,6 +371,61 @@ def test_no_update_of_workers_at_once_is_lost(keras: Any, coordinator: ClusterCo
     assert model.optimizer.iterations == 8 * 36
 
 
+SUMS = {
+    "momentum": lambda o: o.SGD(1.0, momentum=0.0, global_clipnorm=1e6),
+    "scale": lambda o: o.LossScaleOptimizer(o.SGD(1.0), initial_scale=4.0),
+    "accumulation": lambda o: o.SGD(2.0, gradient_accumulation_steps=2),
+    "average": lambda o: o.SGD(1.0, use_ema=True),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_no_update_is_lost_whatever_the_optimizer_computes_of_all_variables(
+    keras: Any, coordinator: ClusterCoordinator, name: str
+) -> None:
+    model = with_a_constant_slope(keras, 36)
+    model.compile(SUMS[name](keras.optimizers), model.loss, steps_per_execution=36)
+    before = np.array(model.layers[0].kernel)
+    fit = tf.distribute.distribute_fit(model, coordinator, f"sum_{name}")
+    fitted(model, epochs=8, batch_size=2)
+    change = 8 * X.reshape(36, 2, 6).mean(1).sum(0)
+    kernel = fit.state.value()[0][0]  # the model has averages, as Keras ends with them
+    np.testing.assert_allclose(kernel, before - change[:, None], rtol=1e-3, atol=1e-3)
+
+
+def test_two_programs_that_evaluate_lose_no_update_of_each_other(
+    keras: Any, cluster: ClusterSpec
+) -> None:
+    def train(number: int) -> None:
+        strategy = ParameterServerStrategy(cluster)
+        with ClusterCoordinator(strategy, name=f"program {number}") as coordinator:
+            tf.distribute.distribute_fit(models[number], coordinator, "two_programs")
+            fitted(models[number], epochs=6, validation_data=(X, Y))
+        strategy.close()
+
+    keras.utils.set_random_seed(0)
+    models = [with_a_constant_slope(keras, 3) for _ in range(2)]
+    for model in models:
+        model.compile(model.optimizer, model.loss, jit_compile=True, steps_per_execution=3)
+    strategy = ParameterServerStrategy(cluster)
+    with ClusterCoordinator(strategy, name="first") as coordinator:
+        fit = tf.distribute.distribute_fit(models[0], coordinator, "two_programs")
+        before = fit.state.value()[0][0]
+    strategy.close()
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    strategy = ParameterServerStrategy(cluster)
+    with ClusterCoordinator(strategy, name="last") as coordinator:
+        fit = tf.distribute.distribute_fit(models[0], coordinator, "two_programs")
+        found = fit.state.value()[0][0]
+    strategy.close()
+    change = 2 * 6 * X.reshape(9, 8, 6).mean(1).sum(0)
+    np.testing.assert_allclose(found, before - change[:, None], rtol=1e-3, atol=1e-3)
+
+
 def test_a_killed_worker_does_not_end_fit(keras: Any, made: Made) -> None:
     with ProcessCluster(ps=1, workers=2) as processes:
         strategy = ParameterServerStrategy(processes.cluster_spec)
@@ -360,6 +470,12 @@ def test_an_error_of_a_batch_ends_fit_with_its_message(
     tf.distribute.distribute_fit(model, coordinator, "refusing")
     with pytest.raises(ValueError, match="no batch of 3"):
         model.fit(X[:11], Y[:11], batch_size=BATCH, verbose=0, shuffle=False)
+    with pytest.raises(ValueError, match="no batch of 3"):
+        model.fit(X[:3], Y[:3], batch_size=BATCH, verbose=0, shuffle=False)
+    before = model.get_weights()  # which Keras had taken away, and the error has put back
+    assert all(np.isfinite(each).all() for each in before)
+    model.fit(X[:8], Y[:8], batch_size=BATCH, verbose=0)
+    assert not np.array_equal(model.get_weights()[0], before[0])
 
 
 def test_what_cannot_be_distributed_is_refused_with_what_to_do(
@@ -374,6 +490,9 @@ def test_what_cannot_be_distributed_is_refused_with_what_to_do(
     for model in (unbuilt, uncompiled):
         with pytest.raises(ValueError, match=r"has to be built.*compiled"):
             distribute(model, coordinator, "none")
+    eager = made(run_eagerly=True)
+    with pytest.raises(ValueError, match="run_eagerly=True"):
+        distribute(eager, coordinator, "none")
     one_shard = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     strategy = ParameterServerStrategy(cluster, variable_partitioner=one_shard)
     with (
@@ -418,6 +537,12 @@ def test_a_train_step_of_the_user_runs_on_workers(
     tf.distribute.distribute_fit(model, coordinator, "own")
     wanted, found = fitted(plain), fitted(model)
     np.testing.assert_allclose(found["twice"], wanted["twice"], rtol=1e-4)
+    several = compiled()
+    several.compile(keras.optimizers.SGD(0.0), "mse", steps_per_execution=3)
+    still = compiled()
+    still.compile(keras.optimizers.SGD(0.0), "mse")
+    tf.distribute.distribute_fit(several, coordinator, "own_several")
+    np.testing.assert_allclose(fitted(several)["loss"], fitted(still)["loss"], rtol=1e-4)
     clipping = compiled()
     clipping.clips = True
     tf.distribute.distribute_fit(clipping, coordinator, "clipping")

@@ -193,7 +193,10 @@ class _OfKeras(ModelStructure):
             # Their names have those of the variables that they belong to.
             paths = [f"variables/{i}" for i in range(len(variables))]
         else:
-            paths = _own_paths(model, [variable.path for variable in variables])
+            # In the order of all variables, which stays the same when layers are frozen.
+            named = _own_paths(model, [variable.path for variable in model.variables])
+            by_id = dict(zip(map(id, model.variables), named, strict=True))
+            paths = [by_id[id(variable)] for variable in variables]
         self.leaves = [
             Leaf(path, variable.value, number < len(trainable))
             for number, (path, variable) in enumerate(zip(paths, variables, strict=True))

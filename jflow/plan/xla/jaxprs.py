@@ -85,6 +85,43 @@ def open_calls(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return close(jaxpr.invars, outvars, eqns, consts)
 
 
+def with_selects(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns the program with each `cond` and `switch` replaced by all branches and selects.
+
+    What a result depends on is then seen equation by equation. All branches are computed, so they
+    must have no effects; those with effects stay.
+    """
+    eqns: list[jex.JaxprEqn] = []
+    consts = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+
+    def opened(body: jex.ClosedJaxpr, args: Sequence[Atom]) -> list[Atom]:
+        inner = [jex.Var(var.aval) for var in body.jaxpr.constvars]
+        consts.update(zip(inner, body.consts, strict=True))
+        return inline(body.jaxpr, inner, args, emit)
+
+    def emit(eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        if eqn.primitive.name == "cond" and not eqn.effects:
+            which, *operands = args
+            cases = [opened(branch, operands) for branch in eqn.params["branches"]]
+            return [selected(which, each) for each in zip(*cases, strict=True)]
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    def selected(which: Atom, cases: Sequence[Atom]) -> Atom:
+        if all(case is cases[0] for case in cases):
+            return cases[0]
+        shapes = [shape_of(x.aval) for x in (which, *cases)]
+        (select,) = jax.make_jaxpr(jax.lax.select_n)(*shapes).jaxpr.eqns
+        result = jex.Var(select.outvars[0].aval)
+        eqns.append(select.replace(invars=[which, *cases], outvars=[result]))
+        return result
+
+    jaxpr = program.jaxpr
+    outvars = inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
+    return close(jaxpr.invars, outvars, eqns, consts)
+
+
 class Rewriting:
     """Base class of rewrites of equations and nested jaxprs; rebuilds each nested jaxpr once.
 

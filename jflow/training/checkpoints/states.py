@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -22,7 +22,6 @@ from jflow.compiler.graph.primitives import ResourceRef
 from jflow.compiler.placement.placer import refs_of
 from jflow.errors import InvalidArgumentError
 from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
-from jflow.training.optimizers.optimizer import Optimizer
 
 StateRef = VariableRef | ResourceRef
 
@@ -112,6 +111,14 @@ class _Wanted:
     iterators: Mapping[str, SavableIterator]
 
 
+@runtime_checkable
+class HasSavedState(Protocol):
+    """What is saved as its state: an optimizer, a table of embeddings, the fit of a Keras model."""
+
+    def saved_state(self) -> Any:
+        """Returns variables and resources in dicts and lists, or a single one."""
+
+
 def _wanted(state: Any) -> _Wanted:
     if state is None:
         state = get_default_session()
@@ -150,7 +157,7 @@ def _entries(
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from _entries(value, f"{prefix}/{key}" if prefix else str(key), iterators)
-    elif isinstance(state, Optimizer):
+    elif isinstance(state, HasSavedState):
         yield from _entries(state.saved_state(), prefix, iterators)
     elif isinstance(state, BoundState):
         yield from _entries(state.variables, prefix, iterators)

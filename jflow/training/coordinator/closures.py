@@ -331,10 +331,11 @@ def _needs_latest(operations: Iterable[Operation]) -> bool:
     read: set[Tensor] = set()
     for op in ops:
         depends = any(x in read for x in op.inputs)
-        if op.eqn.primitive in WRITES:
-            if depends:
-                return True
-        elif depends or (op.eqn.primitive is read_p and not written.isdisjoint(state_of(op.eqn))):
+        if depends and op.eqn.primitive in WRITES:
+            return True
+        # An update returns a value of its variable, too.
+        reads = op.eqn.primitive is read_p or op.eqn.primitive in WRITES
+        if depends or (reads and not written.isdisjoint(state_of(op.eqn))):
             read.update(op.outputs)
     return False
 

@@ -35,12 +35,15 @@ class KerasRule:
         self.owners: list[int | None] = []
         prefixes = [variable.path.replace("/", "_") + "_" for variable in variables]
         shared: dict[str, int] = {}
+        none: list[int | None] = [None] * len(variables)
         slots: dict[str, list[int | None]] = {}
         for number, own in enumerate(optimizer.variables):
             found = [
                 i
                 for i, prefix in enumerate(prefixes)
-                if own.name.startswith(prefix) and own.shape == variables[i].shape
+                if own.name.startswith(prefix)
+                and own.shape == variables[i].shape
+                and slots.get(own.name.removeprefix(prefix), none)[i] is None
             ]
             owner = max(found, key=lambda i: len(prefixes[i]), default=None)
             self.owners.append(owner)
@@ -51,7 +54,7 @@ class KerasRule:
                 )
             else:
                 slot = own.name.removeprefix(prefixes[owner])
-                slots.setdefault(slot, [None] * len(variables))[owner] = number
+                slots.setdefault(slot, [*none])[owner] = number
                 self.paths.append(f"{paths[owner]}/{slot}")
         self._numbers, self._tree = jax.tree.flatten({"shared": shared, "slots": slots})
 

@@ -80,6 +80,8 @@ class LocalComputation:
         avals = [jaxprs.shape_of(leaf.aval) for _, leaf in leaves]
         with request.empty_request_scope():
             traced = jaxprs.open_calls(jax.make_jaxpr(flat)(*avals))
+        # A branch that updates all variables would belong to none, and not to each its part.
+        traced = jaxprs.open_calls(jaxprs.with_selects(traced))
         calls = local_calls(traced, arguments, results)
         return cls(calls, list(traced.jaxpr.invars), list(traced.jaxpr.outvars))
 
@@ -97,13 +99,15 @@ def local_calls(
     site: dict[jex.Var, _Site] = {}
     for var, owner in zip(jaxpr.invars, arguments, strict=True):
         site[var] = _Site(0, owner)
-    groups: dict[_Site, list[jex.JaxprEqn]] = {}
     for eqn, owner in zip(jaxpr.eqns, _owners(jaxpr, arguments, results), strict=True):
         before = [site[x] for x in _vars(eqn.invars) if x in site]
         changes = max((one.changes + (one.owner != owner) for one in before), default=0)
-        here = _Site(changes, owner)
-        groups.setdefault(here, []).append(eqn)
-        site.update(dict.fromkeys(eqn.outvars, here))
+        site.update(dict.fromkeys(eqn.outvars, _Site(changes, owner)))
+    _delay(jaxpr, site)
+    groups: dict[_Site, list[jex.JaxprEqn]] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.outvars:
+            groups.setdefault(site[eqn.outvars[0]], []).append(eqn)
     leaving = set(_vars(jaxpr.outvars))
     for here, eqns in groups.items():
         leaving.update(x for eqn in eqns for x in _vars(eqn.invars) if site.get(x) != here)
@@ -120,6 +124,25 @@ class _Site(NamedTuple):
 
     changes: int
     owner: OwnerIndex
+
+
+def _delay(jaxpr: jex.Jaxpr, site: dict[jex.Var, _Site]) -> None:
+    """Moves equations whose results only their own owner uses to the first call that uses them.
+
+    So a variable is not read in an earlier program than the one that assigns it, if what is used
+    together with it comes late.
+    """
+    users: dict[jex.Var, list[_Site]] = {}
+    for eqn in reversed(jaxpr.eqns):
+        if not eqn.outvars:
+            continue
+        here = site[eqn.outvars[0]]
+        using = [one for var in eqn.outvars for one in users.get(var, ())]
+        if using and all(one.owner == here.owner for one in using):
+            here = min(using)
+            site.update(dict.fromkeys(eqn.outvars, here))
+        for x in _vars(eqn.invars):
+            users.setdefault(x, []).append(here)
 
 
 def _local_call(

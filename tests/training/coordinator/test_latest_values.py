@@ -57,11 +57,16 @@ def uses() -> dict[str, tuple[bool, Callable[[Any, Any, Any], Any]]]:
             True,
             lambda w, n, x: (w.assign(x * n.value()), n.assign(jnp.sum(w.value()))),
         ),
+        "a value that an update returns": (
+            True,
+            lambda w, _, x: w.assign(0.9 * w.update(lambda old: old) + x),
+        ),
         "a count": (False, lambda _, n, x: n.assign_add(x[0])),
         "an update in place": (False, lambda w, _, x: w.update(lambda old, y: 0.9 * old + y, x)),
         "reads": (False, lambda w, n, x: x * w.value() + n.value()),
         "a read of what others write": (False, lambda w, n, _: n.assign(jnp.sum(w.value()))),
         "a read beside a write": (False, lambda w, _, x: (w.assign_add(x), w.value())[1]),
+        "a count that is returned": (False, lambda _, n, x: 2 * n.assign_add(x[0])),
     }
 
 

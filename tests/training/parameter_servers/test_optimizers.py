@@ -158,3 +158,63 @@ def test_what_an_optimizer_cannot_update_is_refused() -> None:
         optimizer.build([w])
         with pytest.raises(ValueError, match="state for other variables"):
             optimizer.apply_gradients([(np.ones(1), v)])
+
+
+def skipping_infinite(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Updates nothing where a gradient is infinite: a branch over all variables, as loss scales."""
+
+    def update(grads: Any, state: Any, params: Any = None) -> Any:
+        inner_state, scale = state
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(grads)]))
+
+        def apply() -> Any:
+            scaled = jax.tree.map(lambda g: g / scale, grads)
+            updates, new = inner.update(scaled, inner_state, params)
+            return updates, (new, scale)
+
+        def skip() -> Any:
+            return jax.tree.map(jnp.zeros_like, grads), (inner_state, 0.5 * scale)
+
+        return jax.lax.cond(finite, apply, skip)
+
+    return optax.GradientTransformation(lambda params: (inner.init(params), jnp.ones(())), update)
+
+
+def late(grads: Any, state: Any, params: Any = None) -> Any:
+    """Scales values of the variables by what is computed of all gradients."""
+    norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+    decay = jax.tree.map(lambda p, g: 0 * p - g, params, grads)
+    return jax.tree.map(lambda d: d * jnp.minimum(1.0, norm), decay), state
+
+
+@pytest.mark.parametrize(
+    "transformation",
+    [
+        skipping_infinite(optax.sgd(1.0)),
+        optax.GradientTransformation(lambda _: (), late),
+        optax.apply_if_finite(optax.sgd(1.0), 3),
+    ],
+    ids=["a branch", "a late factor", "apply_if_finite"],
+)
+def test_no_update_of_workers_at_once_is_lost(
+    strategy: Strategy, transformation: optax.GradientTransformation
+) -> None:
+    with tf.ClusterCoordinator(strategy) as coordinator:
+        with strategy.scope():
+            variables = [tf.Variable(np.zeros(n, np.float32)) for n in (3, 4)]
+            optimizer = tf.train.Optimizer(transformation)
+            optimizer.build(variables)
+
+        @tf.function
+        def step(x: Any) -> Any:
+            def loss(values: Any) -> Any:
+                return sum(jnp.sum(value) * x + 0 * jnp.sum(value**2) for value in values)
+
+            grads = tf.grad(loss)(variables)
+            return optimizer.apply_gradients(zip(grads, variables, strict=True))
+
+        for _ in range(400):
+            coordinator.schedule(step, args=(1.0,))
+        coordinator.join()
+        for variable in variables:
+            np.testing.assert_array_equal(variable.numpy(), -400.0)
