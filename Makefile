@@ -141,6 +141,7 @@ $(VENV)/.dask: | $(VENV)/bin/python
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/libraries
 	$(VENV)/libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[libraries]'
+	$(VENV)/libraries/bin/python -m pip download --quiet --disable-pip-version-check --no-deps -d $(VENV)/libraries/data recbole==1.2.1
 	touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python

@@ -493,11 +493,14 @@ LOOPS = Group(
 )
 
 MODELS = Group(
-    (Case("bound_models"),),
+    (Case("bound_models"), Case("embeddings"), Case("tensorflow_embeddings", "tensorflow")),
     (
         Row("bind of 1,000 arrays", "1,000 variables initialized by a step of a session", 1.1),
         Alone("bind of 1,000 arrays that are there", 1.0),
         Row("step of a bound model", "step of variables by hand", 1.05),
+        Row("embedding step, 10 million rows", "embedding step, 100 thousand rows", 1.3),
+        Row("embedding step, 10 million rows", "TensorFlow embedding step, 10 million rows", 0.5),
+        Row("embedding step, 100 thousand rows", "TensorFlow embedding step, 100 thousand rows"),
     ),
 )
 

@@ -17,6 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {
     "concepts": 1,
     "distribute": 3,
+    "embeddings": 1,
     "errors": 3,
     "export": 2,
     "failures": 2,
@@ -29,7 +30,7 @@ PAGES = {
     "programs": 2,
     "queues": 3,
     "quickstart": 3,
-    "recipes": 2,
+    "recipes": 1,
     "saving": 4,
     "training": 4,
     "troubleshooting": 2,

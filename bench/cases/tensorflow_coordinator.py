@@ -25,12 +25,12 @@ from bench.timing import tell
 N_TINY, N_STEPS, N_FETCHED = 1000, 200, 200
 
 
-def start_cluster(stack: ExitStack) -> tf.train.ClusterSpec:
-    """A parameter server and two workers, in processes of their own."""
+def start_cluster(stack: ExitStack, n_ps: int = 1, n_workers: int = 2) -> tf.train.ClusterSpec:
+    """Parameter servers and workers, in processes of their own."""
     with ExitStack() as sockets:
         jobs = {
             job: [sockets.enter_context(socket.create_server(("localhost", 0))) for _ in range(n)]
-            for job, n in (("worker", 2), ("ps", 1))
+            for job, n in (("worker", n_workers), ("ps", n_ps))
         }
         spec = {
             job: [f"localhost:{one.getsockname()[1]}" for one in held] for job, held in jobs.items()

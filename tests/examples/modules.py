@@ -16,5 +16,6 @@ def module_of(example: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[example.stem] = module  # where its dataclasses look
     spec.loader.exec_module(module)
     return module

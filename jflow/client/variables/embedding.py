@@ -1,0 +1,212 @@
+"""`Embedding`: a table of rows that are looked up by id, and `hash_ids`: ids of keys."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.client.ops import Variable
+from jflow.client.ops.variable import VariableLike
+from jflow.client.variables import initializers
+from jflow.client.variables.lookup import embedding_lookup
+from jflow.compiler.graph import Tensor
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+_COMBINERS = ("sum", "mean", "sqrtn")
+
+
+class Embedding:
+    """A table of rows of features, of which a step reads and updates those that it looks up.
+
+    In the scope of a `ParameterServerStrategy` with a partitioner the table is in shards, each of
+    which makes its own first values, so it may be larger than what a task, or this process, keeps.
+    The gradient of a loss that only looks rows up is rows, too: `Optimizer.minimize` and
+    `compute_gradients` with `var_list=[embedding.table]` give an `IndexedSlices`, and
+    `apply_gradients` changes these rows and their slots beside them, each row once.
+
+    Args:
+      num_embeddings: the number of rows.
+      features: the number of elements of a row.
+      name: the name of the variable.
+      initializer: an initializer (`jflow.initializers`), called with the shape of the table and of
+        its part; None for uniform values between -0.05 and 0.05.
+      dtype: of floats.
+
+    Attributes:
+      table: T[num_embeddings, features], the variable.
+
+    Raises:
+      ValueError: if a number is not positive.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        name: str = "embedding",
+        *,
+        initializer: initializers.Initializer | None = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        if num_embeddings < 1 or features < 1:
+            raise ValueError(
+                "expected positive numbers of embeddings and features, got "
+                f"{num_embeddings} and {features}"
+            )
+        make = initializer or initializers.RandomUniform(-0.05, 0.05)
+        shape = (int(num_embeddings), int(features))
+
+        def initial(partition_shape: Any = None, partition_offset: Any = None) -> Any:
+            return make(
+                shape, dtype, partition_shape=partition_shape, partition_offset=partition_offset
+            )
+
+        self._name = name
+        self.table: VariableLike = Variable(initial, name=name)
+
+    def __call__(self, ids: Any, weights: Any = None, combiner: Combiner | None = None) -> Any:
+        """Looks up rows.
+
+        Args:
+          ids: integers of any shape. With a combiner, the last axis is a bag of ids, in which a
+            negative id is an empty place.
+          weights: with a combiner, a factor of the row of each id, of the shape of `ids`.
+          combiner: None for the rows; "sum" of a bag, "mean", or "sqrtn": the sum, divided by the
+            sum of the weights or the root of the sum of their squares. That of an empty bag is 0.
+
+        Returns:
+          T[*ids.shape, features], or with a combiner T[*ids.shape[:-1], features]: a tensor in
+          graph code, otherwise an array. The row of an id that the table has not got is NaN.
+
+        Raises:
+          TypeError: if the ids are not integers.
+          ValueError: if there is no such combiner, there are weights without one, or the shapes
+            differ.
+        """
+        if combiner is None:
+            if weights is not None:
+                raise ValueError("weights need a combiner, one of " + ", ".join(_COMBINERS))
+            return self._rows(ids)
+        if combiner not in _COMBINERS:
+            raise ValueError(f"expected a combiner of {_COMBINERS}, got {combiner!r}")
+        if weights is not None and np.shape(weights) != np.shape(ids):
+            raise ValueError(
+                f"expected weights of the shape of the ids, {np.shape(ids)}, got "
+                f"{np.shape(weights)}"
+            )
+        rows = self._rows(ids)
+        args = (rows, ids, weights, combiner)
+        return rows.graph.apply(_combined, args) if isinstance(rows, Tensor) else _combined(*args)
+
+    def _rows(self, ids: Any) -> Any:
+        # A negative index would be counted from the end, and that row would have a gradient.
+        n_rows = int(self.table.shape[0])
+        if isinstance(ids, Tensor):
+            return embedding_lookup(self.table, ids.graph.apply(_from_zero, (ids, n_rows)))
+        return embedding_lookup(self.table, _from_zero(ids, n_rows))
+
+    def saved_state(self) -> VariableLike:
+        """Returns what `jflow.checkpoint` saves: the table."""
+        return self.table
+
+    def __repr__(self) -> str:
+        rows, features = self.table.shape
+        return f"<jflow.nn.Embedding {self._name!r} of {rows:,} rows of {features}>"
+
+
+def _from_zero(ids: Any, n_rows: int) -> Any:
+    """Returns ids, those that are negative beyond the table."""
+    at = jnp.asarray(ids)
+    if not jnp.issubdtype(at.dtype, jnp.integer):
+        raise TypeError(f"ids must be integers, got {at.dtype.name}")
+    return jnp.where(at < 0, n_rows, at)
+
+
+def _combined(rows: Any, ids: Any, weights: Any, combiner: Combiner) -> Any:
+    """Returns the rows of each bag combined; an empty place has no gradient."""
+    is_there = jnp.asarray(ids) >= 0
+    factors = jnp.where(is_there, 1.0 if weights is None else weights, 0.0).astype(rows.dtype)
+    own = jnp.where(is_there[..., None], rows, 0) * factors[..., None]
+    total = own.sum(-2)
+    if combiner == "sum":
+        return total
+    size = factors.sum(-1) if combiner == "mean" else jnp.sqrt((factors**2).sum(-1))
+    return total / jnp.where(size == 0, 1, size)[..., None]
+
+
+def hash_ids(keys: Any, num_embeddings: int, salt: int = 0) -> Any:
+    """Returns a row for each key: equal ones for equal keys, and any for different ones.
+
+    The same key has the same row in each program and version. Different keys may have one row
+    ("collide"): of n keys in a table of m rows some n² / 2m pairs do.
+
+    Args:
+      keys: integers of any shape, also negative ones and of 64 bits, or (nested) sequences of str
+        or bytes. In a function that JAX traces, integers, of as many bits as JAX has there: 32
+        unless `jax_enable_x64` is set.
+      num_embeddings: the number of rows.
+      salt: an integer that makes another function of it, for a second table.
+
+    Returns:
+      i32[*keys.shape], from 0 to num_embeddings - 1; a NumPy array unless the keys are of JAX.
+
+    Raises:
+      TypeError: if the keys are neither integers nor text.
+      ValueError: if there is no row.
+    """
+    if num_embeddings < 1:
+        raise ValueError(f"expected a positive number of embeddings, got {num_embeddings}")
+    if isinstance(keys, Tensor):
+        hashed: Tensor = keys.graph.apply(
+            lambda x: hash_ids(x, num_embeddings, salt), (keys,), name="hash_ids"
+        )
+        return hashed
+    xp: Any = jnp if isinstance(keys, jax.Array) else np
+    values = keys if xp is jnp else _as_array(keys)
+    if values.dtype.kind in "OSU":
+        values = _digests(values)
+    if not jnp.issubdtype(values.dtype, jnp.integer):
+        raise TypeError(f"expected integers or text as keys, got {values.dtype.name}")
+    low, high = _halves(values, xp)
+    with np.errstate(over="ignore"):
+        mixed = _mixed(low ^ _mixed(high ^ xp.uint32(salt & 0xFFFFFFFF), xp), xp)
+    return (mixed % xp.uint32(num_embeddings)).astype(xp.int32)
+
+
+def _as_array(keys: Any) -> Any:
+    try:
+        return np.asarray(keys)
+    except ValueError:
+        raise TypeError(f"expected integers or text as keys, got {keys!r:.80}") from None
+
+
+def _digests(texts: Any) -> Any:
+    """Returns 64 bits of a digest of each text."""
+
+    def digest(text: Any) -> int:
+        data = text.encode() if isinstance(text, str) else text
+        if not isinstance(data, bytes):
+            raise TypeError(f"expected integers or text as keys, got {text!r:.80}")
+        return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+    flat = [digest(text) for text in texts.ravel()]
+    return np.array(flat, np.uint64).reshape(texts.shape)
+
+
+def _halves(values: Any, xp: Any) -> tuple[Any, Any]:
+    """Returns the lower and the upper 32 bits of integers, as those of 64 bits."""
+    if values.dtype.itemsize == 8:
+        return values.astype(xp.uint32), (values >> 32).astype(xp.uint32)
+    upper = xp.where(values < 0, xp.uint32(0xFFFFFFFF), xp.uint32(0))
+    return values.astype(xp.int64 if xp is np else xp.int32).astype(xp.uint32), upper
+
+
+def _mixed(x: Any, xp: Any) -> Any:
+    """Mixes the bits of u32: the finalizer of MurmurHash3, by A. Appleby (public domain)."""
+    x = (x ^ (x >> 16)) * xp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * xp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
