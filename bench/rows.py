@@ -493,7 +493,12 @@ LOOPS = Group(
 )
 
 MODELS = Group(
-    (Case("bound_models"), Case("embeddings"), Case("tensorflow_embeddings", "tensorflow")),
+    (
+        Case("bound_models"),
+        Case("embeddings"),
+        Case("tensorflow_embeddings", "tensorflow"),
+        Case("decoupled"),
+    ),
     (
         Row("bind of 1,000 arrays", "1,000 variables initialized by a step of a session", 1.1),
         Alone("bind of 1,000 arrays that are there", 1.0),
@@ -501,6 +506,7 @@ MODELS = Group(
         Row("embedding step, 10 million rows", "embedding step, 100 thousand rows", 1.3),
         Row("embedding step, 10 million rows", "TensorFlow embedding step, 10 million rows", 0.5),
         Row("embedding step, 100 thousand rows", "TensorFlow embedding step, 100 thousand rows"),
+        Row("steps of a learner", "steps alone", 1.05),
     ),
 )
 

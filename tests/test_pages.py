@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 PAGES = {
     "concepts": 1,
+    "decoupled": 1,
     "distribute": 3,
     "embeddings": 1,
     "errors": 3,

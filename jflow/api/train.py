@@ -21,6 +21,8 @@ from jflow.training.checkpoints.meta_graph import export_meta_graph as export_me
 from jflow.training.checkpoints.meta_graph import import_meta_graph as import_meta_graph
 from jflow.training.checkpoints.saver import Saver as Saver
 from jflow.training.checkpoints.saver import SaverDef as SaverDef
+from jflow.training.decoupled import Decoupled as Decoupled
+from jflow.training.decoupled import Learner as Learner
 from jflow.training.input_queues.batches import batch as batch
 from jflow.training.input_queues.batches import batch_join as batch_join
 from jflow.training.input_queues.batches import maybe_batch as maybe_batch

@@ -1,0 +1,312 @@
+"""Learners that train apart: what a merge computes, whom a round waits for, who comes and goes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jflow as tf
+from jflow.compiler.graph import owners
+from jflow.testing import PATIENCE_S, in_process, start_servers, wait_until
+from jflow.train import Decoupled
+
+PARAMS = {"a": np.float32([1, 2, 3]), "b": np.float32(4), "c": np.ones((2, 2), np.float32)}
+GRACE = 0.5
+NEVER = 10**9
+"""So many steps are never made, so only `contribute` exchanges."""
+
+Make = Callable[..., Decoupled]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    with in_process({"ps": 2, "worker": 1}) as backend:
+        yield backend.target
+
+
+@pytest.fixture
+def make(target: str, request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes models under one prefix, each on a connection of its own, as programs do."""
+    prefix = re.sub(r"\W", "_", request.node.name)
+    connections: list[tf.Connection] = []
+
+    def made(params: Any = PARAMS, **options: Any) -> Decoupled:
+        connection = tf.connect(target)
+        connections.append(connection)
+        with owners.owned_by(connection):
+            devices = ["/job:ps/task:0", "/job:ps/task:1"]
+            given = {"fragments": 2, "every": NEVER, "grace": 0.0, **options}
+            return Decoupled(params, prefix, devices, **given)
+
+    yield made
+    for connection in connections:
+        connection.close()
+
+
+def plus(params: Any, change: Any) -> Any:
+    return jax.tree.map(lambda x: x + jnp.float32(change), params)
+
+
+def assert_values(params: Any, expected: Any) -> None:
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, np.asarray(y), rtol=1e-5, atol=1e-6),
+        params,
+        expected,
+    )
+
+
+@pytest.mark.parametrize("outer", [None, optax.adam(0.1)], ids=["by default", "adam"])
+def test_a_learner_by_itself_is_stepped_by_the_outer_optimizer(make: Make, outer: Any) -> None:
+    model = make({**PARAMS}, outer=outer)
+    rule = outer or optax.sgd(0.7, momentum=0.9, nesterov=True)
+    expected: Any = jax.tree.map(jnp.asarray, PARAMS)
+    state = rule.init(expected)
+    with model.join() as learner:
+        for change in (0.5, -1.0, 0.25):
+            learner.step(plus(learner.params, change))
+            learner.contribute()
+            drift = jax.tree.map(lambda x, c=change: jnp.full_like(x, -c), expected)
+            updates, state = rule.update(drift, state, expected)
+            expected = optax.apply_updates(expected, updates)
+            assert_values(learner.params, expected)
+            assert_values(model.value(), expected)
+    assert model.n_merges() == [3, 3]
+
+
+def test_a_merge_is_the_mean_by_tokens_when_there_is_a_quorum(make: Make) -> None:
+    models = [make(outer=optax.sgd(1.0), quorum=2) for _ in range(2)]
+    first, second = (model.join() for model in models)
+    first.step(plus(first.params, 1.0), tokens=30)
+    first.contribute()
+    assert models[0].n_merges() == [0, 0]
+    assert_values(first.params, plus(PARAMS, 1.0))  # it trains on meanwhile
+    first.step(plus(first.params, 0.5), tokens=20)
+    second.step(plus(second.params, -3.0), tokens=10)
+    second.contribute()
+    merged = plus(PARAMS, (30 * 1.0 + 10 * -3.0) / 40)
+    assert_values(models[0].value(), merged)
+    assert_values(second.params, merged)
+    # What the first one has trained since its contribution stays its own, and counts next.
+    first.contribute()
+    assert_values(first.params, plus(merged, 0.5))
+    second.step(plus(second.params, 0.1), tokens=60)
+    second.contribute()
+    assert_values(models[0].value(), plus(merged, (20 * 0.5 + 60 * 0.1) / 80))
+    for learner in (first, second):
+        learner.close()
+
+
+def test_a_second_contribution_to_a_round_replaces_the_first(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0), quorum=2)
+    first, second = model.join(), model.join()
+    for _ in range(3):
+        first.step(plus(first.params, 1.0), tokens=10)
+        first.contribute()
+    assert model.n_merges() == [0, 0], "one learner is no quorum"
+    second.step(second.params, tokens=30)
+    second.contribute()
+    assert_values(model.value(), plus(PARAMS, 3.0 / 2))
+    for learner in (first, second):
+        learner.close()
+
+
+def test_a_late_learner_contributes_to_a_later_round(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0))
+    late, quick = model.join(), model.join()
+    late.step(plus(late.params, 1.0), tokens=5)
+    for _ in range(3):
+        quick.step(plus(quick.params, 2.0), tokens=5)
+        quick.contribute()
+    assert_values(model.value(), plus(PARAMS, 6.0))
+    late.contribute()
+    assert_values(model.value(), plus(PARAMS, 7.0))
+    assert_values(late.params, plus(PARAMS, 7.0))
+    for learner in (late, quick):
+        learner.close()
+
+
+def test_a_round_waits_for_learners_that_were_there_within_the_grace_window(make: Make) -> None:
+    models = [make(outer=optax.sgd(1.0), grace=PATIENCE_S) for _ in range(2)]
+    first, second = (model.join() for model in models)
+    first.step(plus(first.params, 1.0))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.contribute)
+        wait_until(lambda: models[1].n_contributed() == [1, 0], "a contribution")
+        assert models[1].n_merges() == [0, 0]
+        second.step(plus(second.params, 3.0))
+        second.contribute()
+        waiting.result(PATIENCE_S)
+        assert_values(models[1].value(), plus(PARAMS, 2.0))
+        # Who has left is not waited for.
+        second.close()
+        first.step(plus(first.params, 1.0))
+        pool.submit(first.contribute).result(PATIENCE_S)
+        assert_values(models[1].value(), plus(PARAMS, 3.0))
+    first.close()
+
+
+def test_a_learner_that_is_lost_delays_rounds_by_one_grace_window(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0), grace=GRACE)
+    lost, learner = model.join(), model.join()
+    for n in range(3):
+        learner.step(plus(learner.params, 1.0))
+        learner.contribute()
+        assert model.n_merges() == [n + 1] * 2
+    began = time.monotonic()
+    for _ in range(20):  # the later ones do not wait for it any more
+        learner.step(plus(learner.params, 1.0))
+        learner.contribute()
+    assert model.n_merges() == [23] * 2
+    assert time.monotonic() - began < 20 * 2 * GRACE
+    lost.close()
+    learner.close()
+
+
+def test_what_a_learner_contributes_before_it_leaves_counts(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0), quorum=2, grace=PATIENCE_S)
+    for change in (1.0, 3.0):
+        with model.join() as learner:
+            learner.step(plus(learner.params, change))
+    assert model.n_merges() == [1, 1]
+    assert_values(model.value(), plus(PARAMS, 2.0))
+
+
+def test_a_learner_that_joins_begins_with_the_merged_values(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0))
+    with model.join() as learner:
+        learner.step(plus(learner.params, 1.0))
+    other = make(plus(PARAMS, 100.0), outer=optax.sgd(1.0))  # its own values do not count
+    later = other.join()
+    assert_values(later.params, plus(PARAMS, 1.0))
+    assert later.number == learner.number + 1
+    assert f"{other!r}" == "<jflow.train.Decoupled of 3 arrays in 2 fragments>"
+    assert f"{later!r}" == f"<jflow.train.Learner {later.number} after 0 steps>"
+    later.close()
+
+
+def test_fragments_take_turns_and_exchanges_do_not_hold_steps_up(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0), every=4, grace=PATIENCE_S)
+    learner, other = model.join(), model.join()
+    params = learner.params
+    for _ in range(40):  # the first exchange waits for the other learner all the time
+        params = learner.step(plus(params, 1.0))
+    assert model.n_merges() == [0, 0]
+    assert model.n_contributed() == [1, 0]
+    other.close()
+    wait_until(lambda: model.n_merges()[0] == 1, "the exchange")
+
+    def stepped() -> bool:
+        nonlocal params
+        params = learner.step(params)
+        return min(model.n_merges()) >= 2
+
+    wait_until(stepped, "both fragments to be merged")
+    learner.contribute()
+    assert_values(learner.params, plus(PARAMS, 40.0))
+    assert_values(model.value(), plus(PARAMS, 40.0))
+    assert abs(model.n_merges()[0] - model.n_merges()[1]) <= 1
+    learner.close()
+
+
+def test_a_step_may_donate_its_arguments(make: Make) -> None:
+    model = make(outer=optax.sgd(1.0), every=2)
+    inner = jax.jit(lambda params: plus(params, 1.0), donate_argnums=0)
+    with model.join() as learner:
+        params = learner.params
+        for _ in range(20):
+            params = learner.step(inner(params))
+    assert_values(model.value(), plus(PARAMS, 20.0))
+
+
+def test_no_contribution_of_learners_at_once_is_lost(make: Make) -> None:
+    models = [make(outer=optax.sgd(1.0), quorum=9) for _ in range(8)]
+    begun = Event()
+
+    def contribute(model: Decoupled) -> None:
+        learner = model.join()
+        begun.wait(PATIENCE_S)
+        for _ in range(5):
+            learner.step(plus(learner.params, 1.0), tokens=2)
+            learner.contribute()
+
+    threads = [Thread(target=contribute, args=(model,)) for model in models]
+    for thread in threads:
+        thread.start()
+    begun.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    last = make(outer=optax.sgd(1.0), quorum=9).join()
+    last.step(last.params, tokens=80)
+    last.contribute()
+    assert_values(models[0].value(), plus(PARAMS, 5.0 * (8 * 10) / (8 * 10 + 80)))
+
+
+def test_half_precision_is_merged_in_single_precision(make: Make) -> None:
+    model = make({"w": jnp.ones(3, jnp.bfloat16)}, outer=optax.sgd(1.0))
+    with model.join() as learner:
+        params = learner.step({"w": learner.params["w"] + jnp.bfloat16(0.5)})
+        assert params["w"].dtype == jnp.bfloat16
+    assert_values(model.value(), {"w": jnp.full(3, 1.5, jnp.bfloat16)})
+
+
+def test_a_model_is_saved_and_restored(make: Make, tmp_path: Path) -> None:
+    model = make()
+    with model.join() as learner:
+        learner.step(plus(learner.params, 1.0))
+    before = jax.tree.map(np.asarray, model.value())
+    tf.checkpoint.save(tmp_path / "model", model)
+    with model.join() as learner:
+        learner.step(plus(learner.params, 1.0))
+    tf.checkpoint.restore(tmp_path / "model", model)
+    assert_values(model.value(), before)
+
+
+def test_a_lost_cluster_is_an_error_of_a_step() -> None:
+    with ExitStack() as stack:
+        (server,) = start_servers(stack.enter_context, {"ps": 1})
+        with tf.connect(server.target) as connection:
+            model = Decoupled(PARAMS, "lost", every=1, grace=0.0)
+            learner = model.join()
+            params = learner.step(plus(learner.params, 1.0))
+            server.stop()
+
+            def fails() -> bool:
+                try:
+                    learner.step(params)
+                except tf.errors.OpError:
+                    return True
+                return False
+
+            wait_until(fails, "an error")
+            connection.close()
+
+
+def test_wrong_arguments_are_refused(make: Make) -> None:
+    with pytest.raises(RuntimeError, match=r"inside `with jflow\.connect"):
+        Decoupled(PARAMS, "nowhere")
+    for name in ("fragments", "every", "quorum"):
+        with pytest.raises(ValueError, match=f"positive number of {name}, got 0"):
+            make(**{name: 0})
+    with pytest.raises(TypeError, match="arrays of floats, got int32"):
+        make({"n": np.int32(1)})
+    model = make()
+    learner = model.join()
+    with pytest.raises(ValueError, match="expected the structure"):
+        learner.step([1.0])
+    learner.close()
+    with pytest.raises(RuntimeError, match="has left; join again"):
+        learner.step(learner.params)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="another model"):
+        make({"other": np.ones(7, np.float32)})
