@@ -82,7 +82,7 @@ def bags(words: list[list[str]], n_rows: int) -> Any:
 
 
 def made_up_ratings(n: int = 20_000) -> Ratings:
-    """Ratings of users who are more or less severe, for items that are more or less good."""
+    """Ratings by more or less severe users, of more or less good items."""
     rng = np.random.default_rng(0)
     taste, quality = rng.normal(size=200), rng.normal(size=100)
     users, items = rng.integers(0, 200, n), rng.zipf(1.3, n) % 100

@@ -1,4 +1,4 @@
-"""The example of decoupled training: as accurate as one process, whoever is slow, lost or late."""
+"""The example of decoupled training is as accurate as one process, with slow and lost learners."""
 
 from __future__ import annotations
 

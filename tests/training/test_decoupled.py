@@ -1,4 +1,4 @@
-"""Learners that train apart: what a merge computes, whom a round waits for, who comes and goes."""
+"""Learners that train apart: what a merge computes, what a round waits for, joining and leaving."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_round_waits_for_learners_that_were_there_within_the_grace_window(make
         second.contribute()
         waiting.result(PATIENCE_S)
         assert_values(models[1].value(), plus(PARAMS, 2.0))
-        # Who has left is not waited for.
+        # One that has left is not waited for.
         second.close()
         first.step(plus(first.params, 1.0))
         pool.submit(first.contribute).result(PATIENCE_S)

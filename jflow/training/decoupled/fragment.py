@@ -107,7 +107,7 @@ class Fragment:
         )
 
     def merge(self, number: int) -> None:
-        """Ends a round, unless it has ended or nobody has contributed."""
+        """Ends a round, unless it has ended or has no contribution."""
         self._merge(np.int32(number))
 
     def join(self, learner: int) -> None:

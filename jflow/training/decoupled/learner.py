@@ -18,7 +18,7 @@ _POLL_S = 0.02
 
 
 @dataclass
-class _Part:
+class _LocalFragment:
     """A fragment as a learner has it.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Part:
 class _Merged:
     """What an exchange has found: values of a later round, and those that they replace."""
 
-    part: _Part
+    part: _LocalFragment
     values: list[Any]
     former: list[Any]
 
@@ -89,7 +89,7 @@ class Learner:
         for fragment, positions in parts:
             start, base = run(fragment.pull)
             run(partial(fragment.join, number))
-            self._parts.append(_Part(fragment, positions, [*map(wide, base)], start))
+            self._parts.append(_LocalFragment(fragment, positions, [*map(wide, base)], start))
             values.update(zip(positions, base, strict=True))
         self.params = jax.tree.unflatten(tree, [jnp.asarray(values[i]) for i in range(len(values))])
         self._thread = ThreadPoolExecutor(1, "jflow-learner")
@@ -187,7 +187,9 @@ class Learner:
             now = leaves[position]
             leaves[position] = (now + (jnp.asarray(new) - jnp.asarray(former))).astype(now.dtype)
 
-    def _exchanged(self, part: _Part, arrays: Sequence[Any], tokens: float) -> _Merged | None:
+    def _exchanged(
+        self, part: _LocalFragment, arrays: Sequence[Any], tokens: float
+    ) -> _Merged | None:
         """Contributes values to the present round, and ends it if it is due.
 
         Args:
@@ -212,7 +214,7 @@ class Learner:
         own = self._caught_up(part, own)
         return None if own is before else _Merged(part, own, before)
 
-    def _caught_up(self, part: _Part, own: list[Any]) -> list[Any]:
+    def _caught_up(self, part: _LocalFragment, own: list[Any]) -> list[Any]:
         """Takes the values of a later round as base; returns the learner's own ones beside them.
 
         What the learner has contributed to the round that has ended is in the new values; what it
@@ -226,7 +228,7 @@ class Learner:
         part.merged += weight
         return [new + (a - b) for new, a, b in zip(part.base, own, former, strict=True)]
 
-    def _await_others(self, part: _Part, progress: RoundProgress) -> None:
+    def _await_others(self, part: _LocalFragment, progress: RoundProgress) -> None:
         """Waits until all active learners have contributed, or the grace window ends."""
         until = time.monotonic() + self._grace
         while progress.round == part.round and progress.n_awaited > 0:
