@@ -173,8 +173,10 @@ def train(
         error = float(np.sqrt(coordinator.schedule(errors, args=(tested,)).fetch()))
         show(f"epoch {epoch}: loss {np.mean(coordinator.fetch(losses)):.3f}, error {error:.3f}")
         if path is not None:
+            tables = {"wide": model.wide, "deep": model.deep}
             with coordinator.strategy.scope():
-                tf.checkpoint.save(path, [*model.wide.values(), *model.deep.values(), optimizer])
+                state = {**tables, "network": model.network, "optimizer": optimizer}
+                tf.checkpoint.save(path, state)
     return error
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.values import as_dtype, is_compatible
 from jflow.client.ops import Variable
 from jflow.client.ops.variable import VariableLike
 from jflow.client.variables import initializers
@@ -16,6 +17,7 @@ from jflow.client.variables.lookup import embedding_lookup
 from jflow.compiler.graph import Tensor
 
 Combiner = Literal["sum", "mean", "sqrtn"]
+_MOST_ROWS = 2**31 - 1
 _COMBINERS = ("sum", "mean", "sqrtn")
 
 
@@ -40,6 +42,7 @@ class Embedding:
       table: T[num_embeddings, features], the variable.
 
     Raises:
+      TypeError: if the dtype is none of floats.
       ValueError: if a number is not positive.
     """
 
@@ -57,6 +60,8 @@ class Embedding:
                 "expected positive numbers of embeddings and features, got "
                 f"{num_embeddings} and {features}"
             )
+        if not jnp.issubdtype(as_dtype(dtype), jnp.floating):
+            raise TypeError(f"expected a dtype of floats, got {as_dtype(dtype)}")
         make = initializer or initializers.RandomUniform(-0.05, 0.05)
         shape = (int(num_embeddings), int(features))
 
@@ -93,10 +98,10 @@ class Embedding:
             return self._rows(ids)
         if combiner not in _COMBINERS:
             raise ValueError(f"expected a combiner of {_COMBINERS}, got {combiner!r}")
-        if weights is not None and np.shape(weights) != np.shape(ids):
+        if weights is not None and not is_compatible(_shape_of(weights), _shape_of(ids)):
             raise ValueError(
-                f"expected weights of the shape of the ids, {np.shape(ids)}, got "
-                f"{np.shape(weights)}"
+                f"expected weights of the shape of the ids, {_shape_of(ids)}, got "
+                f"{_shape_of(weights)}"
             )
         rows = self._rows(ids)
         args = (rows, ids, weights, combiner)
@@ -118,24 +123,37 @@ class Embedding:
         return f"<jflow.nn.Embedding {self._name!r} of {rows:,} rows of {features}>"
 
 
+def _shape_of(value: Any) -> Any:
+    return value.shape if isinstance(value, Tensor) else np.shape(value)
+
+
 def _from_zero(ids: Any, n_rows: int) -> Any:
-    """Returns ids, those that are negative beyond the table."""
-    at = jnp.asarray(ids)
+    """Returns ids as i32; those that the table has not got are its number of rows."""
+    is_of_jax = isinstance(ids, jax.Array)
+    # Not yet as an array of JAX, which may have 32 bits only.
+    at = ids if is_of_jax else np.asarray(ids)
     if not jnp.issubdtype(at.dtype, jnp.integer):
         raise TypeError(f"ids must be integers, got {at.dtype.name}")
-    return jnp.where(at < 0, n_rows, at)
+    if at.dtype.itemsize < 4:
+        at = at.astype(np.int32)
+    where: Any = jnp.where if is_of_jax else np.where
+    return jnp.asarray(where((at < 0) | (at >= n_rows), n_rows, at).astype(np.int32))
 
 
 def _combined(rows: Any, ids: Any, weights: Any, combiner: Combiner) -> Any:
     """Returns the rows of each bag combined; an empty place has no gradient."""
     is_there = jnp.asarray(ids) >= 0
-    factors = jnp.where(is_there, 1.0 if weights is None else weights, 0.0).astype(rows.dtype)
+    wide = jnp.promote_types(rows.dtype, jnp.float32)
+    factors = jnp.where(is_there, 1 if weights is None else jnp.asarray(weights), 0).astype(wide)
     own = jnp.where(is_there[..., None], rows, 0) * factors[..., None]
     total = own.sum(-2)
-    if combiner == "sum":
-        return total
-    size = factors.sum(-1) if combiner == "mean" else jnp.sqrt((factors**2).sum(-1))
-    return total / jnp.where(size == 0, 1, size)[..., None]
+    if combiner == "mean":
+        size = factors.sum(-1)
+        total = total / jnp.where(size == 0, 1, size)[..., None]
+    elif combiner == "sqrtn":
+        square = (factors**2).sum(-1)
+        total = total / jnp.sqrt(jnp.where(square == 0, 1, square))[..., None]
+    return total.astype(rows.dtype)
 
 
 def hash_ids(keys: Any, num_embeddings: int, salt: int = 0) -> Any:
@@ -156,19 +174,17 @@ def hash_ids(keys: Any, num_embeddings: int, salt: int = 0) -> Any:
 
     Raises:
       TypeError: if the keys are neither integers nor text.
-      ValueError: if there is no row.
+      ValueError: if there is no row, or there are 2**31 or more.
     """
-    if num_embeddings < 1:
-        raise ValueError(f"expected a positive number of embeddings, got {num_embeddings}")
+    if not 0 < num_embeddings <= _MOST_ROWS:
+        raise ValueError(f"expected a number of embeddings up to 2**31 - 1, got {num_embeddings}")
     if isinstance(keys, Tensor):
         hashed: Tensor = keys.graph.apply(
             lambda x: hash_ids(x, num_embeddings, salt), (keys,), name="hash_ids"
         )
         return hashed
     xp: Any = jnp if isinstance(keys, jax.Array) else np
-    values = keys if xp is jnp else _as_array(keys)
-    if values.dtype.kind in "OSU":
-        values = _digests(values)
+    values = keys if xp is jnp else _as_integers(keys)
     if not jnp.issubdtype(values.dtype, jnp.integer):
         raise TypeError(f"expected integers or text as keys, got {values.dtype.name}")
     low, high = _halves(values, xp)
@@ -177,24 +193,29 @@ def hash_ids(keys: Any, num_embeddings: int, salt: int = 0) -> Any:
     return (mixed % xp.uint32(num_embeddings)).astype(xp.int32)
 
 
-def _as_array(keys: Any) -> Any:
+def _as_integers(keys: Any) -> Any:
+    """Returns keys as an array of integers: themselves, or 64 bits of a digest of each text."""
+    is_array = isinstance(keys, np.ndarray | np.generic)
+    if is_array and keys.dtype.kind not in "OSU":
+        return keys
     try:
-        return np.asarray(keys)
+        values = keys.astype(object) if is_array else np.array(keys, dtype=object)
     except ValueError:
         raise TypeError(f"expected integers or text as keys, got {keys!r:.80}") from None
+    if not values.size:
+        return np.zeros(values.shape, np.int64)
+    flat = values.ravel().tolist()
+    if all(isinstance(key, int | np.integer) for key in flat):
+        return np.array(flat).reshape(values.shape)
+    return np.array([_digest(key) for key in flat], np.uint64).reshape(values.shape)
 
 
-def _digests(texts: Any) -> Any:
-    """Returns 64 bits of a digest of each text."""
-
-    def digest(text: Any) -> int:
-        data = text.encode() if isinstance(text, str) else text
-        if not isinstance(data, bytes):
-            raise TypeError(f"expected integers or text as keys, got {text!r:.80}")
-        return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-    flat = [digest(text) for text in texts.ravel()]
-    return np.array(flat, np.uint64).reshape(texts.shape)
+def _digest(text: Any) -> int:
+    """Returns 64 bits of a digest of a text."""
+    data = text.encode() if isinstance(text, str) else text
+    if not isinstance(data, bytes):
+        raise TypeError(f"expected keys that are all integers or all text, got {text!r:.80}")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _halves(values: Any, xp: Any) -> tuple[Any, Any]:

@@ -86,6 +86,7 @@ def _lookup_eagerly(
 ) -> jax.Array:
     """Computes the lookup in a function that JAX traces, or on eager variables."""
     at = _checked(jnp.asarray(read(ids)))
+    at = at.astype(jnp.int32) if at.dtype.itemsize < 4 else at  # for numbers of rows
     n_rows = tuple(int(part.shape[0]) for part in parts)
     local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
     rows = []

@@ -62,34 +62,16 @@ def inline(
     return [atom(x) for x in jaxpr.outvars]
 
 
-def open_calls(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def open_calls(program: jex.ClosedJaxpr, *, branches: bool = False) -> jex.ClosedJaxpr:
     """Returns the program with calls of `jax.jit` functions replaced by their equations.
 
     Since JAX 0.12 there are calls also of functions that are to be inlined.
-    """
-    eqns: list[jex.JaxprEqn] = []
-    consts = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
 
-    def emit(eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        if eqn.primitive.name == "jit":
-            body: jex.ClosedJaxpr = eqn.params["jaxpr"]
-            inner = [jex.Var(var.aval) for var in body.jaxpr.constvars]
-            consts.update(zip(inner, body.consts, strict=True))
-            return inline(body.jaxpr, inner, args, emit)
-        outvars = [jex.Var(var.aval) for var in eqn.outvars]
-        eqns.append(eqn.replace(invars=args, outvars=outvars))
-        return outvars
-
-    jaxpr = program.jaxpr
-    outvars = inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
-    return close(jaxpr.invars, outvars, eqns, consts)
-
-
-def with_selects(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Returns the program with each `cond` and `switch` replaced by all branches and selects.
-
-    What a result depends on is then seen equation by equation. All branches are computed, so they
-    must have no effects; those with effects stay.
+    Args:
+      program: the program.
+      branches: whether to replace each `cond` and `switch` by all branches and selects, too. What
+        a result depends on is then seen equation by equation. Branches with effects stay, and
+        those with a `while`, which might not end where it is not taken.
     """
     eqns: list[jex.JaxprEqn] = []
     consts = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
@@ -100,10 +82,13 @@ def with_selects(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         return inline(body.jaxpr, inner, args, emit)
 
     def emit(eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        if eqn.primitive.name == "cond" and not eqn.effects:
+        if eqn.primitive.name == "jit":
+            return opened(eqn.params["jaxpr"], args)
+        if branches and eqn.primitive.name == "cond" and not eqn.effects:
             which, *operands = args
-            cases = [opened(branch, operands) for branch in eqn.params["branches"]]
-            return [selected(which, each) for each in zip(*cases, strict=True)]
+            if not any(_may_not_end(branch.jaxpr) for branch in eqn.params["branches"]):
+                cases = [opened(branch, operands) for branch in eqn.params["branches"]]
+                return [selected(which, each) for each in zip(*cases, strict=True)]
         outvars = [jex.Var(var.aval) for var in eqn.outvars]
         eqns.append(eqn.replace(invars=args, outvars=outvars))
         return outvars
@@ -120,6 +105,13 @@ def with_selects(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     jaxpr = program.jaxpr
     outvars = inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
     return close(jaxpr.invars, outvars, eqns, consts)
+
+
+def _may_not_end(jaxpr: jex.Jaxpr) -> bool:
+    return any(
+        eqn.primitive.name == "while" or any(map(_may_not_end, jex.jaxprs_in_params(eqn.params)))
+        for eqn in jaxpr.eqns
+    )
 
 
 class Rewriting:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from jflow.training.coordinator.attempts import Attempts, ClosureAttempt
 from jflow.training.coordinator.batches import Batches
-from jflow.training.coordinator.durations import AHEAD_S, SECOND_WITHIN_S, Durations
+from jflow.training.coordinator.durations import SECOND_WITHIN_S, Durations
 from jflow.training.coordinator.events import Action, Closure, Dispatch, PrepareBatch, WorkerIndex
 from jflow.training.coordinator.open_closures import Backlog, OpenClosure
 from jflow.training.coordinator.result_locations import ResultLocations
@@ -131,7 +131,7 @@ class Assigner:
         expected = self.durations.expected((first.kind, n > 1), worker)
         load = SECOND_WITHIN_S if expected is None else expected * n
         if first.needs_latest:
-            load = max(load, AHEAD_S)
+            load = max(load, SECOND_WITHIN_S)
         attempt = self._attempts.add(worker, closures, load, now)
         numbers = tuple([opened.closure.number for opened in closures])
         places = self._locations.places(first)

@@ -37,7 +37,7 @@ class Closure(NamedTuple):
       is_repeatable: whether a second attempt, concurrent with the first, does no harm.
       batch_size: how many of its kind can run as one step; 1 for no batches.
       needs_latest: whether what it writes depends on what it has read of the same variables. A
-        worker has two such closures at most, or most would compute with old values.
+        worker has one such closure at a time, or others would compute with old values.
       keeping: where its result stays; it is `ALONE` only if the closure gives the same again.
     """
 

@@ -79,9 +79,8 @@ class LocalComputation:
 
         avals = [jaxprs.shape_of(leaf.aval) for _, leaf in leaves]
         with request.empty_request_scope():
-            traced = jaxprs.open_calls(jax.make_jaxpr(flat)(*avals))
-        # A branch that updates all variables would belong to none, and not to each its part.
-        traced = jaxprs.open_calls(jaxprs.with_selects(traced))
+            # A branch that updates all variables would belong to none, and not to each its part.
+            traced = jaxprs.open_calls(jax.make_jaxpr(flat)(*avals), branches=True)
         calls = local_calls(traced, arguments, results)
         return cls(calls, list(traced.jaxpr.invars), list(traced.jaxpr.outvars))
 

@@ -62,7 +62,25 @@ def test_a_million_keys_use_rows_evenly(kind: str) -> None:
 
 def test_what_has_no_row_is_refused() -> None:
     for keys in (np.float32([1]), [None], [object()], [["a"], ["a", "b"]]):
-        with pytest.raises(TypeError, match="expected integers or text as keys"):
+        with pytest.raises(
+            TypeError, match=r"expected (integers or text as keys|keys that are all)"
+        ):
             hash_ids(keys, 10)
-    with pytest.raises(ValueError, match="positive number"):
-        hash_ids([1], 0)
+    with pytest.raises(TypeError, match="all integers or all text, got 1"):
+        hash_ids([1, "a"], 10)
+    for n_rows in (0, 2**31):
+        with pytest.raises(ValueError, match=r"up to 2\*\*31 - 1"):
+            hash_ids([1], n_rows)
+
+
+def test_forms_of_text_have_the_rows_of_the_text() -> None:
+    wanted = [hash_ids([text], 1000)[0] for text in (b"a\0", b"a", b"long" * 1000)]
+    assert wanted[0] != wanted[1]
+    assert hash_ids([b"a\0", b"a", b"long" * 1000], 1000).tolist() == wanted
+    assert hash_ids([["a"], ["b"]], 1000).shape == (2, 1)
+    assert hash_ids(np.array(["a", "b"]), 1000).tolist() == hash_ids(["a", "b"], 1000).tolist()
+    assert (
+        hash_ids(np.array([5, 2**40], object), 1000).tolist() == hash_ids([5, 2**40], 1000).tolist()
+    )
+    assert hash_ids([], 1000).tolist() == []
+    assert hash_ids("a", 1000) == hash_ids(["a"], 1000)[0]

@@ -192,6 +192,45 @@ def test_wrong_arguments_are_refused(strategy: Any) -> None:
     assert f"{embedding!r}" == "<jflow.nn.Embedding 'refusing' of 11 rows of 3>"
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64])
+def test_ids_of_any_type_mean_the_same_rows(strategy: Any, dtype: Any) -> None:
+    with strategy.scope():
+        embedding = tf.nn.Embedding(300, 2, f"narrow_{np.dtype(dtype).name}")
+        table = embedding.table.numpy()
+        ids = np.array([1, 100, 120], dtype)
+        for found in (embedding(ids), tf.function(embedding)(ids)):
+            np.testing.assert_array_equal(found, table[[1, 100, 120]])
+        np.testing.assert_array_equal(tf.nn.embedding_lookup(embedding.table, ids), table[ids])
+        if dtype is np.int64:
+            assert np.isnan(np.asarray(embedding(np.array([2**32 + 5])))).all()
+
+
+def test_weights_of_zero_and_of_half_precision() -> None:
+    with tf.connect():
+        embedding = tf.nn.Embedding(4, 2, initializer=tf.initializers.ones(), dtype=np.float16)
+        with pytest.raises(TypeError, match="a dtype of floats"):
+            tf.nn.Embedding(4, 2, dtype=np.int32)
+
+        def of(weights: Any, combiner: Any) -> Any:
+            return embedding(np.array([[0, 1]]), weights, combiner)
+
+        np.testing.assert_allclose(of([[300.0, 300.0]], "sqrtn"), np.sqrt(2), rtol=1e-2)
+        np.testing.assert_allclose(of([[70000.0, 70000.0]], "mean"), 1.0)
+        slope = jax.grad(lambda w: jnp.sum(of(w, "sqrtn").astype(jnp.float32)))(jnp.zeros((1, 2)))
+        assert np.isfinite(slope).all()
+
+
+def test_bags_of_a_batch_of_unknown_size_have_weights_in_graphs() -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        embedding = tf.nn.Embedding(4, 2, initializer=tf.initializers.ones())
+        ids = tf.placeholder(tf.int32, (None, 3))
+        weights = tf.placeholder(tf.float32, (None, 3))
+        total = embedding(ids, weights, "sum")
+        session.run(tf.global_variables_initializer())
+        feeds = {ids: [[0, 1, -1]], weights: [[1, 2, 4]]}
+        np.testing.assert_array_equal(session.run(total, feeds), [[3, 3]])
+
+
 def test_each_shard_makes_its_own_first_values(strategy: Any) -> None:
     made: list[Any] = []
 
