@@ -8,12 +8,12 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.extend.core as jex
@@ -37,56 +37,94 @@ from jflow.training.optimizers.locality import (
 )
 from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
 from jflow.training.optimizers.rule import Rule, UpdateRule
-from jflow.training.optimizers.slots import SlotTable, sharding_of_slot
+from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_key
 from jflow.training.optimizers.update import TrainedState, apply_update
+
+T = TypeVar("T")
 
 
 def update_eager(
     rule: Rule, state: TrainedState, grads: Sequence[Any], inputs: Mapping[str, Any] | None = None
 ) -> None:
     """Updates eager variables by gradients, in a function; the arguments are of `apply_update`."""
-    apply_update(_EagerFace(state.params), rule, state, grads, inputs or {})
+    leaves = zip(state.leaves, state.owners, strict=True)
+    shared = next((leaf for leaf, owner in leaves if owner == SHARED), state.params[0])
+    apply_update(_EagerFace(state.params, shared), rule, state, grads, inputs or {})
 
 
 class EagerUpdates:
-    """The updates of eager variables by an optimizer, whose state is created with this.
+    """The updates of eager variables by an optimizer.
 
     Each slot is a variable on the device, in the container and below the name of the variable that
-    it belongs to; what belongs to none is with the first one. Shards are variables of their own.
+    it belongs to; what belongs to none is with the first one. Updates of other variables make
+    further slots, and share what there is. Shards are variables of their own.
 
     Args:
       rule: computes the new values.
       table: gets the variables of the state.
-      variables: the eager variables, sharded or not.
       name: the name of the optimizer, which the names of the slots contain.
+      first: an eager variable, sharded or not, whose device has the count.
 
     Attributes:
-      variables: the argument.
       iterations: the count of updates, int32[].
     """
 
-    def __init__(
-        self, rule: UpdateRule, table: SlotTable, variables: Sequence[VariableLike], name: str
-    ) -> None:
-        self.variables = tuple(variables)
-        self._params = _shards(variables)
-        self._owner: Any = self._params[0].operations.ref.owner
+    def __init__(self, rule: UpdateRule, table: SlotTable, name: str, first: VariableLike) -> None:
+        param = _shards([first])[0]
+        self._owner: Any = param.operations.ref.owner
         self._rule = rule
         self._table = table
         self._name = name
-        self._function = function(self._update)
-        if internals.is_tracing():
-            # JAX traces by thread, and the state is no part of what it traces.
-            with ThreadPoolExecutor(1) as other_thread:
-                self._state = other_thread.submit(self._create_state).result()
-        else:
-            self._state = self._create_state()
+        self._variables: list[VariableLike] = []
+        self._slot_by_key: dict[Hashable, Variable] = {}
+        self._programs: dict[tuple[VariableLike, ...], Callable[..., Any]] = {}
+        self.iterations = _outside_of_traces(
+            lambda: self._variable(param, np.int32(0), "iterations")
+        )
 
-    def _create_state(self) -> TrainedState:
-        params, init = self._params, self._rule.init
+    def build(self, variables: Sequence[VariableLike]) -> None:
+        """Makes the state for variables, as far as it is not there."""
+        key = tuple(variables)
+        if key not in self._programs:
+            state = _outside_of_traces(lambda: self._state_of(_shards(variables)))
+            self._programs[key] = function(
+                lambda grads, inputs: self._apply(key, state, grads, inputs)
+            )
+            self._variables += [v for v in variables if v not in self._variables]
+
+    def update(self, variables: Sequence[VariableLike], grads: Sequence[Any]) -> Any:
+        """Updates variables and their state by gradients.
+
+        Args:
+          variables: the variables.
+          grads: a gradient for each variable, of its shape: an array, or an `IndexedSlices`.
+
+        Returns:
+          int32[], the count of updates with this one.
+        """
+        self.build(variables)
+        with owners.owned_by(self._owner):
+            program = self._programs[tuple(variables)]
+            return program([*map(as_pytree, grads)], self._rule.inputs())
+
+    def _apply(
+        self, variables: Sequence[VariableLike], state: TrainedState, grads: list[Any], inputs: Any
+    ) -> Any:
+        """Updates variables, in a function; returns the count."""
+        with jax.named_scope(self._name):
+            pieces = _pieces(variables, state.params, grads)
+            update_eager(self._rule, state, pieces, inputs)
+            first = pieces[0]
+            return self.iterations.update(
+                _increment, first.values if isinstance(first, IndexedSlices) else first
+            )
+
+    def _state_of(self, params: list[Variable]) -> TrainedState:
+        init = self._rule.init
         shapes = [v.shape for v in params]
         leaves, tree = self._rule.state_of(params)
         owners_of = [owner_of(path, leaf, shapes) for path, leaf in leaves]
+        keys = [slot_key(path, leaf, params) for path, leaf in leaves]
 
         def creator(number: int) -> Callable[[Variable, str], Variable]:
             def initial() -> Any:
@@ -94,12 +132,12 @@ class EagerUpdates:
 
             return lambda param, name: self._variable(param, initial, name)
 
-        slots = [
-            self._table.add(path, owners_of[number], params, creator(number))
-            for number, (path, _) in enumerate(leaves)
-        ]
-        self.iterations = self._variable(params[0], np.int32(0), "iterations")
-        return TrainedState(params, tree, slots, owners_of)
+        for number, (key, (path, _)) in enumerate(zip(keys, leaves, strict=True)):
+            if key not in self._slot_by_key:
+                self._slot_by_key[key] = self._table.add(
+                    path, owners_of[number], params, creator(number)
+                )
+        return TrainedState(params, tree, [self._slot_by_key[key] for key in keys], owners_of)
 
     def _variable(self, param: Variable, initial: Any, name: str) -> Variable:
         ref = param.operations.ref
@@ -121,7 +159,7 @@ class EagerUpdates:
     def saved_state(self) -> dict[str, Any]:
         """Returns the variables of the state; slots by the number of their variable and by name."""
         slots: dict[str, list[Variable]] = {}
-        for number, variable in enumerate(self.variables):
+        for number, variable in enumerate(self._variables):
             for shard in _shards([variable]):
                 for name, slot in self._table.slots.get(shard, {}).items():
                     slots.setdefault(f"{number}/{name}", []).append(slot)
@@ -132,26 +170,13 @@ class EagerUpdates:
             "slots": own,
         }
 
-    def update(self, grads: Sequence[Any]) -> Any:
-        """Updates the variables and the state by gradients.
 
-        Args:
-          grads: a gradient for each variable, of its shape: an array, or an `IndexedSlices`.
-
-        Returns:
-          int32[], the count of updates with this one.
-        """
-        with owners.owned_by(self._owner):
-            return self._function([*map(as_pytree, grads)], self._rule.inputs())
-
-    def _update(self, grads: list[Any], inputs: Any) -> Any:
-        with jax.named_scope(self._name):
-            pieces = _pieces(self.variables, self._params, grads)
-            update_eager(self._rule, self._state, pieces, inputs)
-            first = pieces[0]
-            return self.iterations.update(
-                _increment, first.values if isinstance(first, IndexedSlices) else first
-            )
+def _outside_of_traces(make: Callable[[], T]) -> T:
+    """Makes state, which is no part of what JAX may be tracing here: it traces by thread."""
+    if not internals.is_tracing():
+        return make()
+    with ThreadPoolExecutor(1) as other_thread:
+        return other_thread.submit(make).result()
 
 
 @dataclass(frozen=True)
@@ -185,8 +210,9 @@ class _EagerFace:
     in the program that assigns it, unless others need something of it before.
     """
 
-    def __init__(self, params: Sequence[Variable]) -> None:
+    def __init__(self, params: Sequence[Variable], shared: Variable) -> None:
         self._params = params
+        self._shared = shared
 
     def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
         static = [i for i, each in enumerate(args) if isinstance(each, int)]
@@ -216,9 +242,10 @@ class _EagerFace:
         by_var = dict(zip(computation.inputs, arguments, strict=True))
         known = {x: value for x, value in by_var.items() if not isinstance(value, _Unread)}
         for call in computation.calls:
-            place = max(call.owner, 0)
-            before = [grads[place], *(known[x] for x in call.inputs if x in known)]
-            with self.named(call.owner), on_device_of(self._params[place]):
+            is_shared = call.owner == SHARED
+            place = self._shared if is_shared else self._params[call.owner]
+            before = [grads[max(call.owner, 0)], *(known[x] for x in call.inputs if x in known)]
+            with self.named(call.owner), on_device_of(place):
                 for x in call.inputs:
                     known[x] = known[x] if x in known else by_var[x].read(before)
                 outputs = compiled(call.program)(*(known[x] for x in call.inputs))

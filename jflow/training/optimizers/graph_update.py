@@ -31,7 +31,7 @@ from jflow.training.optimizers.locality import (
 )
 from jflow.training.optimizers.rows import RowSums, rows_at
 from jflow.training.optimizers.rule import UpdateRule
-from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_name
+from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_key
 from jflow.training.optimizers.update import TrainedState, apply_update
 
 
@@ -61,7 +61,7 @@ class GraphUpdates:
         shapes = [v.shape for v in variables]
         leaves, tree = self._rule.state_of(variables)
         owners = [owner_of(path, leaf, shapes) for path, leaf in leaves]
-        keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
+        keys = [slot_key(path, leaf, variables) for path, leaf in leaves]
         if not self._slot_by_key.keys() >= {*keys}:
             initial = [v.initial_value for v in variables]
             init = LocalComputation.trace(self._rule.init, [initial], shapes)
@@ -132,14 +132,6 @@ def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
             return Variable(value, trainable=False, name=name, sharding=sharding)
 
     return create
-
-
-def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
-    """Returns the key of one variable of the optimizer's state."""
-    index = getattr(path[-1], "idx", SHARED) if path else SHARED
-    if 0 <= index < len(variables):  # of another shape than its variable, too
-        return variables[index], slot_name(path[:-1]), value.shape, value.dtype
-    return variables[0].graph, slot_name(path), value.shape, value.dtype
 
 
 def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

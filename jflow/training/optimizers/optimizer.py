@@ -209,8 +209,8 @@ class Optimizer:
           The operation; of eager variables the count of updates, int32[].
 
         Raises:
-          ValueError: if there is no gradient, a variable is listed twice, a gradient has another
-            shape than its variable, or eager variables are not those of the call before.
+          ValueError: if there is no gradient, a variable is listed twice, or a gradient has another
+            shape than its variable.
           TypeError: if variables are not all of one graph or all eager.
         """
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
@@ -228,30 +228,29 @@ class Optimizer:
         return update
 
     def build(self, var_list: Sequence[VariableLike]) -> None:
-        """Makes the state for eager variables, which the first `apply_gradients` does otherwise.
+        """Makes the state for eager variables, which `apply_gradients` does otherwise.
 
         So that a program which was started again can restore the state before its first step.
 
         Args:
-          var_list: the variables, in the order in which `apply_gradients` gets them.
+          var_list: the variables; what is there for some of them stays.
 
         Raises:
           TypeError: if they are not eager.
-          ValueError: if the state was made for other variables.
         """
         _check([(None, variable) for variable in var_list])
         if not all(variable.is_eager for variable in var_list):
             raise TypeError("expected eager variables; the state of others is made with the graph")
-        if self._eager is not None:
-            if self._eager.variables != tuple(var_list):
-                raise ValueError(f"{self!r} has its state for other variables or another order")
-            return
-        self._eager = EagerUpdates(self._rule, self._table, var_list, self._name)
+        self._eager_updates(var_list).build(var_list)
+
+    def _eager_updates(self, variables: Sequence[VariableLike]) -> EagerUpdates:
+        if self._eager is None:
+            self._eager = EagerUpdates(self._rule, self._table, self._name, variables[0])
+        return self._eager
 
     def _apply_at_once(self, pairs: Any, global_step: Variable | None) -> Any:
-        self.build([variable for _, variable in pairs])
-        assert self._eager is not None
-        count = self._eager.update([grad for grad, _ in pairs])
+        variables = [variable for _, variable in pairs]
+        count = self._eager_updates(variables).update(variables, [grad for grad, _ in pairs])
         if global_step is not None:
             global_step.assign_add(1)
         return count

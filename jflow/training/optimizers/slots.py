@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from jax.sharding import PartitionSpec
@@ -71,6 +71,21 @@ def sharding_of_slot(param: Variable, shape: Sequence[int]) -> PartitionSpec | N
 def slot_name(path: tuple[Any, ...]) -> str:
     """Returns the name of the variable of a leaf of a state."""
     return keystr(path, simple=True, separator="_") or "state"
+
+
+def slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
+    """Returns the key of one variable of an optimizer's state: what it belongs to, and its name.
+
+    Args:
+      path, value: the path of a leaf of the state, and its type.
+      variables: the variables that are trained.
+    """
+    index = getattr(path[-1], "idx", SHARED) if path else SHARED
+    if 0 <= index < len(variables):  # of another shape than its variable, too
+        return variables[index], slot_name(path[:-1]), value.shape, value.dtype
+    first = variables[0]
+    whose = first.operations.ref.owner if first.is_eager else first.graph
+    return whose, slot_name(path), value.shape, value.dtype
 
 
 def _last_field(path: tuple[Any, ...]) -> str:

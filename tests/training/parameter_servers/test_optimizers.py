@@ -156,8 +156,63 @@ def test_what_an_optimizer_cannot_update_is_refused() -> None:
         with pytest.raises(TypeError, match="expected eager variables"):
             optimizer.build([graph_variable])
         optimizer.build([w])
-        with pytest.raises(ValueError, match="state for other variables"):
-            optimizer.apply_gradients([(np.ones(1), v)])
+
+
+def test_slots_belong_to_optimizer_and_variable_whichever_are_updated_together(
+    strategy: Strategy, tmp_path: Path
+) -> None:
+    """A variable that is left out keeps its slots; the count is that of all updates."""
+    with strategy.scope():
+        variables = [tf.Variable(np.ones(2, np.float32), name=name) for name in "abc"]
+        optimizer = tf.train.Optimizer(optax.adam(0.1))
+        rounds = [[0, 1], [0], [1, 0], [2], [0, 1, 2], [2, 1]]
+        for number, which in enumerate(rounds):
+            grads = [np.float32([1.0, -2.0]) * (number + 1)] * len(which)
+            pairs = zip(grads, (variables[i] for i in which), strict=True)
+            assert int(optimizer.apply_gradients(pairs)) == number + 1
+        for i, variable in enumerate(variables):
+            value, mu, nu = np.ones(2), np.zeros(2), np.zeros(2)
+            for number, which in enumerate(rounds):
+                if i in which:
+                    slope, count = np.array([1.0, -2.0]) * (number + 1), number + 1
+                    mu, nu = 0.9 * mu + 0.1 * slope, 0.999 * nu + 0.001 * slope**2
+                    scale = np.sqrt(nu / (1 - 0.999**count)) + 1e-8
+                    value = value - 0.1 * mu / (1 - 0.9**count) / scale
+            np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4)
+            np.testing.assert_allclose(optimizer.get_slot(variable, "mu").numpy(), mu, rtol=1e-4)
+        assert len(optimizer.variables()) == 1 + 3 * 2 + 1  # the counts of Adam and of updates
+        tf.checkpoint.save(tmp_path / "all", {"model": variables, "optimizer": optimizer})
+        before = [each.numpy() for each in optimizer.variables()]
+        again = tf.train.Optimizer(optax.adam(0.1), name="again")
+        again.build(variables)
+        tf.checkpoint.restore(tmp_path / "all", {"model": variables, "optimizer": again})
+        slots = [again.get_slot(variables[2], name).numpy() for name in ("mu", "nu")]
+        wanted = [optimizer.get_slot(variables[2], name).numpy() for name in ("mu", "nu")]
+        np.testing.assert_array_equal(slots, wanted)
+        assert len(before) == len(again.variables())
+
+
+def test_workers_that_update_different_variables_share_one_count(strategy: Strategy) -> None:
+    with tf.ClusterCoordinator(strategy) as coordinator:
+        with strategy.scope():
+            variables = [tf.Variable(np.zeros(n, np.float32)) for n in (3, 4)]
+            optimizer = tf.train.Optimizer(optax.adam(0.1))
+            optimizer.build(variables)
+
+        def step_of(variable: Any) -> Any:
+            def step(x: Any) -> Any:
+                grad = tf.grad(lambda value: jnp.sum(value * x + 0 * value**2))(variable)
+                return optimizer.apply_gradients([(grad, variable)])
+
+            return tf.function(step)
+
+        steps = [step_of(variable) for variable in variables]
+        for number in range(300):
+            coordinator.schedule(steps[number % 2], args=(1.0,), worker=number % 2)
+        coordinator.join()
+        assert optimizer.iterations.numpy() == 300
+        (count,) = (v for v in optimizer.variables() if "count" in v.name)
+        assert count.numpy() == 300
 
 
 def skipping_infinite(inner: optax.GradientTransformation) -> optax.GradientTransformation:
