@@ -268,8 +268,8 @@ def plot(scores: dict[str, dict[str, list[float]]]) -> None:
         for place, values in enumerate(ways.values()):
             axis.plot([place] * len(values), values, "o", color="#8899aa", markersize=4)
             mean = float(np.mean(values))
-            axis.plot([place - 0.25, place + 0.25], [mean] * 2, "-", color="#1f5fa8", lw=2)
-            axis.annotate(f"{mean:.3f}", (place + 0.28, mean), color="#1f5fa8", va="center")
+            axis.plot([place - 0.2, place + 0.2], [mean] * 2, "-", color="#1f5fa8", lw=2)
+            axis.annotate(f"{mean:.3f}", (place + 0.22, mean), color="#1f5fa8", va="center", size=8)
         axis.set_xticks(range(len(ways)), ways, rotation=15)
         axis.set_xlim(-0.5, len(ways) - 0.1)
         axis.set_title(name)
