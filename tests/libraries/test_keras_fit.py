@@ -289,6 +289,22 @@ def test_a_model_that_is_compiled_again_keeps_its_values_and_its_new_rate(
     np.testing.assert_array_equal(model.layers[0].kernel, before)
 
 
+def test_a_model_is_distributed_again_after_its_strategy_was_closed(
+    made: Made, cluster: ClusterSpec
+) -> None:
+    model, losses = made(), []
+    for _ in range(2):
+        strategy = ParameterServerStrategy(cluster)
+        with ClusterCoordinator(strategy) as coordinator:
+            fit = tf.distribute.distribute_fit(model, coordinator, "closed")
+            losses += fitted(model)["loss"]
+        strategy.close()
+        assert not fit.is_open
+        model.set_weights([0.9 * each for each in model.get_weights()])
+        model.compile("adam", model.loss)
+    assert losses[2] < losses[0]
+
+
 def test_what_changes_after_fit_is_written_when_the_state_is_saved(
     made: Made, coordinator: ClusterCoordinator, tmp_path: Path
 ) -> None:

@@ -202,8 +202,8 @@ def test_fragments_take_turns_and_exchanges_do_not_hold_steps_up(make: Make) -> 
     params = learner.params
     for _ in range(40):  # the first exchange waits for the other learner all the time
         params = learner.step(plus(params, 1.0))
+    wait_until(lambda: model.n_contributed() == [1, 0], "the first contribution")
     assert model.n_merges() == [0, 0]
-    assert model.n_contributed() == [1, 0]
     other.close()
     wait_until(lambda: model.n_merges()[0] == 1, "the exchange")
 

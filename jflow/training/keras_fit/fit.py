@@ -83,7 +83,7 @@ def distribute_fit(
     """
     _check_model(model)
     former = getattr(model, _FIT, None)
-    if former is not None and former.state.prefix == name:
+    if former is not None and former.state.prefix == name and former.is_open:
         former.write()
     fit = DistributedFit(model, coordinator, name, effects)
     setattr(model, _FIT, fit)
@@ -142,6 +142,11 @@ class DistributedFit:
 
     def __repr__(self) -> str:
         return f"<jflow.distribute.DistributedFit of {self._model.name!r} as {self.state!r}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection of its strategy is open."""
+        return self._owner.is_open
 
     def saved_state(self) -> Any:
         """Returns what `jflow.checkpoint` saves: the variables of the model and the optimizer."""
