@@ -53,8 +53,8 @@ def bind(
       devices: where variables are: a device; devices by patterns of paths, as
         `{"embed/*": "/job:ps/task:0", "*": "/job:ps/task:1"}`, of which the first that matches
         counts ("*" is any text, "[" begins a set of characters, as in `fnmatch`); or a function of
-        path and array. Where this says nothing, blocks around the call do:
-        `jflow.device`, and the scope of a `ParameterServerStrategy`, which divides variables.
+        path and array. Where this says nothing, blocks around the call do: `jflow.device`, and
+        creators, such as the scope of a `ParameterServerStrategy`, which divides variables.
       shardings: likewise, how they are divided over the meshes that they are on.
       make_anew: whether to give variables that are there the values of the model.
 
@@ -105,8 +105,10 @@ class _Declared:
         self.refs: list[VariableRef] = []
         self.values: list[Any] = []
         on = answer(devices, leaf)
+        # The creator of a strategy's scope would choose another device than the one that is given.
+        declare = with_creators(self._declare) if on is None else self._declare
         with nullcontext() if on is None else device(on):
-            self._variable: VariableLike = with_creators(self._declare)(
+            self._variable: VariableLike = declare(
                 initial_value=as_array(leaf.value),
                 name=name,
                 trainable=leaf.is_trainable,

@@ -308,6 +308,13 @@ def test_a_strategy_distributes_and_divides_it():
             servers[0].cluster_spec, variable_partitioner=partitioner
         )
         with strategy.scope():
+            # A rule decides before the strategy, which takes what it leaves open.
+            tree = {"a": np.zeros((4, 2)), "b": np.zeros((4, 2)), "c": np.zeros((4, 2))}
+            ruled = tf.bind(tree, "ruled", {"[ab]": "/job:ps/task:1"})
+            assert {ruled.variables[name].device for name in "ab"} == {
+                "/job:ps/task:1/device:CPU:0"
+            }
+            assert len(ruled.variables["c"].variables) == 2
             state = tf.bind({"table": np.arange(8.0).reshape(4, 2), "rate": np.float32(1)}, "m")
             again = tf.bind({"table": np.zeros((4, 2)), "rate": np.float32(0)}, "m")
         table = state.variables["table"]
