@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from types import ModuleType
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.testing import PATIENCE_S, start_servers
+from jflow.testing import PATIENCE_S
 from tests.examples.modules import module_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "population.py"
@@ -24,15 +22,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "population.py"
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
     return module_of(EXAMPLE)
-
-
-@pytest.fixture
-def coordinator() -> Iterator[tf.ClusterCoordinator]:
-    with ExitStack() as stack:
-        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 2})
-        strategy = tf.distribute.ParameterServerStrategy(servers[0].cluster_spec)
-        stack.callback(strategy.close)
-        yield stack.enter_context(tf.ClusterCoordinator(strategy))
 
 
 def test_the_population_learns_beside_its_evaluator(

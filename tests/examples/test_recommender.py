@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.testing import start_servers
 from tests.examples.modules import module_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "recommender.py"
@@ -23,18 +20,10 @@ def example() -> ModuleType:
     return module_of(EXAMPLE)
 
 
-@pytest.fixture
-def coordinator() -> Iterator[tf.ClusterCoordinator]:
-    with ExitStack() as stack:
-        servers = start_servers(stack.enter_context, {"ps": 2, "worker": 2})
-        strategy = tf.distribute.ParameterServerStrategy(
-            servers[0].cluster_spec,
-            variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(2),
-        )
-        stack.callback(strategy.close)
-        yield stack.enter_context(tf.ClusterCoordinator(strategy))
+TWO_SHARDS = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
 
 
+@pytest.mark.parametrize("coordinator", [{"variable_partitioner": TWO_SHARDS}], indirect=True)
 def test_it_predicts_better_than_the_mean_and_is_saved(
     example: ModuleType, coordinator: tf.ClusterCoordinator, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from textwrap import dedent
@@ -27,15 +26,6 @@ def example(name: str) -> ModuleType:
 @pytest.fixture
 def images() -> Any:
     return example("digits").load_images()
-
-
-@pytest.fixture
-def coordinator() -> Iterator[tf.ClusterCoordinator]:
-    with ExitStack() as stack:
-        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 2})
-        strategy = tf.distribute.ParameterServerStrategy(servers[0].cluster_spec)
-        stack.callback(strategy.close)
-        yield stack.enter_context(tf.ClusterCoordinator(strategy))
 
 
 def test_a_loop_with_optax_learns_and_a_second_one_goes_on(

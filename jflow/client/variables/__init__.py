@@ -1,7 +1,7 @@
 """Variables by name: scopes, initializers, partitioners, partitioned and sharded variables."""
 
 from jflow.client.variables.embedding import Embedding as Embedding
-from jflow.client.variables.embedding import hash_ids as hash_ids
+from jflow.client.variables.hash_ids import hash_ids as hash_ids
 from jflow.client.variables.initializers import Constant as Constant
 from jflow.client.variables.initializers import GlorotNormal as GlorotNormal
 from jflow.client.variables.initializers import GlorotUniform as GlorotUniform

@@ -25,7 +25,7 @@ from jflow.compiler.graph import device
 from jflow.training.optimizers.rule import GradientTransformation
 
 N_LEARNERS = 1024
-"""How many learners are told apart; one that joins gets a free number, or the least recent one."""
+"""How many numbers learners have; one that joins gets a free number, or the least recent one."""
 
 NEVER = -2
 """The last round of a learner that has not contributed."""

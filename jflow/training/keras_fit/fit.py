@@ -82,6 +82,7 @@ def distribute_fit(
         divides variables.
     """
     _check_model(model)
+    model.optimizer.build(model.trainable_variables)
     former = getattr(model, _FIT, None)
     if former is not None and former.state.prefix == name and former.is_open:
         former.write()
@@ -353,7 +354,6 @@ def _check_model(model: Any) -> None:
             f"{model.name!r} is compiled with run_eagerly=True, but workers run programs; compile "
             "it without"
         )
-    model.optimizer.build(model.trainable_variables)
 
 
 def _variables_of(model: Any) -> tuple[list[Any], ...]:
