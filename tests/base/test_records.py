@@ -9,9 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from jflow.base.machine import ExecutionPlatform
 from jflow.base.options import SessionDefaults
 from jflow.base.packing import Keywords, Record, pack
 from jflow.client.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
+from jflow.client.run_log import records
 from jflow.errors import InvalidArgumentError
 from jflow.plan import CallbackAttributes
 from jflow.plan.trace.record import TaskRecord
@@ -31,6 +33,7 @@ from jflow.state.checkpoint_files.layout import (
     TensorEntry,
 )
 from jflow.state.effects.saved import SavedEffect, SavedWindow, SavedWindows
+from jflow.state.journal import PackedEntries, PackedEntry
 from jflow.state.records import DECODERS
 from jflow.state.resources import KERNELS
 from jflow.state.resources.accumulator import AccumulatorSpec
@@ -49,6 +52,24 @@ from tests.base.test_packing import PLAIN, SPECS, TEXTS
 from tests.state.watch import builds as watch
 
 SECONDS = st.floats(0, 1e6)
+NUMBERS, LONG = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+WORDS_OF_LOGS = st.lists(NUMBERS, max_size=3).map(tuple)
+TEXTS_OF_LOGS = st.lists(TEXTS, max_size=3).map(tuple)
+PLATFORM_FIELDS = {
+    "processor": TEXTS,
+    "features": TEXTS_OF_LOGS,
+    "n_cores": NUMBERS,
+    "jaxlib": TEXTS,
+    "xla_flags": TEXTS,
+}
+PLATFORMS = st.builds(ExecutionPlatform, **PLATFORM_FIELDS)
+ENTRY_FIELDS = {
+    "step": LONG,
+    "device": NUMBERS,
+    "instruction": NUMBERS,
+    "touched": st.lists(LONG, max_size=4).map(tuple),
+    "n_values": NUMBERS,
+}
 WORDS = st.lists(st.integers(0, 2**32), max_size=3).map(tuple)
 
 
@@ -266,6 +287,46 @@ BUILDS |= {
         "block_bytes": st.integers(1, 1 << 30),
         "entries": st.lists(TENSORS, max_size=2).map(tuple),
         "states": st.lists(SAVED_STATES, max_size=2).map(tuple),
+    },
+    ExecutionPlatform: PLATFORM_FIELDS,
+    PackedEntries: {
+        "devices": TEXTS_OF_LOGS,
+        "entries": st.lists(st.builds(PackedEntry, **ENTRY_FIELDS), max_size=2).map(tuple),
+    },
+    PackedEntry: ENTRY_FIELDS,
+    records.LogCall: {"run": LONG, "function": NUMBERS, "results": WORDS_OF_LOGS},
+    records.LogEnd: {"reason": TEXTS},
+    records.LogHeader: {
+        "version": NUMBERS,
+        "program": TEXTS,
+        "jflow": TEXTS,
+        "platform": PLATFORMS,
+        "started": SECONDS,
+    },
+    records.LogJournal: {
+        "task": TEXTS,
+        "incarnation": LONG,
+        "first": LONG,
+        "n_entries": NUMBERS,
+        "packed": st.binary(max_size=9),
+        "values": WORDS_OF_LOGS,
+        "platform": PLATFORMS,
+    },
+    records.LogResults: {"run": LONG, "checksums": WORDS_OF_LOGS, "values": WORDS_OF_LOGS},
+    records.LogRun: {"id": LONG, "step": NUMBERS, "feeds": WORDS_OF_LOGS, "time": SECONDS},
+    records.LogStep: {
+        "plans": st.lists(st.binary(max_size=9), max_size=2).map(tuple),
+        "artifacts": st.dictionaries(TEXTS, NUMBERS, max_size=2),
+        "n_fetches": NUMBERS,
+        "title": TEXTS,
+    },
+    records.LogValue: {
+        "dtype": TEXTS,
+        "shape": WORDS_OF_LOGS,
+        "n_bytes": LONG,
+        "checksum": NUMBERS,
+        "offset": LONG,
+        "data": st.none() | st.binary(max_size=9),
     },
     StateEntry: STATE_FIELDS,
     StateItem: ITEM_FIELDS,

@@ -45,6 +45,7 @@ ITEMS = {
         **dict.fromkeys(("container", "name", "device", "dtype"), TEXT),
         "shape": LIST,
         "sharding": str,
+        "varying": list,
         "n_bytes": COUNT,
     },
     "queues": {

@@ -190,6 +190,11 @@ class ConfigProto(Options):
       isolate_session_state: whether the variables, queues and other resources of the session are
         its own, in all containers: no other session sees them, and they go with it. Always so in
         this process.
+      record: the path of a run log, from which `jflow replay` computes again what the sessions of
+        this process that have it do on the cluster; "" to record nothing. Nothing of that path may
+        be there. Its values are in a file beside it, whose name ends with ".data".
+      record_limit_bytes: the largest size of the run log and its values together; a log that has
+        reached it ends, and the run goes on.
       device_count: the largest number of devices of a type, such as {"GPU": 0}, that a session in
         this process uses, or that a server has which is given these options. A session on a server
         uses all of its devices. There are as many as JAX has, whatever number is allowed.
@@ -202,8 +207,8 @@ class ConfigProto(Options):
     Raises:
       TypeError: if an option has the wrong type, or the filters are not a list of strings; also
         when an option is assigned.
-      InvalidArgumentError: likewise if a filter is not a device name, a time is negative, or a
-        number of devices is negative, 0 CPUs, or of what is not the type of a device.
+      InvalidArgumentError: likewise if a filter is not a device name, a time or a limit is
+        negative, or a number of devices is negative, 0 CPUs, or of what is not a type of device.
     """
 
     operation_timeout_in_ms: int = 0
@@ -213,6 +218,8 @@ class ConfigProto(Options):
     placement: str | Callable[..., Any] = "rules"
     device_filters: Sequence[str] = ()
     isolate_session_state: bool = False
+    record: str = ""
+    record_limit_bytes: int = 4 << 30
     device_count: Mapping[str, int] = field(default_factory=dict)
     intra_op_parallelism_threads: int = 0
     inter_op_parallelism_threads: int = 0
@@ -230,6 +237,8 @@ class ConfigProto(Options):
                 return [*DeviceFilters(value).texts]  # a list, so that scripts can append
             except ValueError as error:
                 raise InvalidArgumentError(f"{where}: {error}") from None
+        if name == "record_limit_bytes" and value < 0:
+            raise InvalidArgumentError(f"{where} must not be negative, got {value}")
         if name == "device_count":
             return _counts(value, where)
         return value

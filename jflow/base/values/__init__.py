@@ -50,6 +50,7 @@ from jflow.base.values.physical import from_physical as from_physical
 from jflow.base.values.physical import is_key as is_key
 from jflow.base.values.physical import key_dtype as key_dtype
 from jflow.base.values.physical import key_implementation as key_implementation
+from jflow.base.values.physical import logical_shape as logical_shape
 from jflow.base.values.physical import physical_form as physical_form
 from jflow.base.values.physical import to_physical as to_physical
 from jflow.base.values.physical import unwrapping as unwrapping

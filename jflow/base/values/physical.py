@@ -108,3 +108,8 @@ def unwrapping(aval: Any) -> jex.ClosedJaxpr | None:
     if form is None:
         return None
     return jax.make_jaxpr(form.unwrap)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+
+
+def logical_shape(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
+    """Converts a shape in physical form to that which programs see: random keys lose a size."""
+    return shape[:-1] if dtype.startswith("key<") else shape

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from jflow.base.machine import n_cores, processor_name
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Machine
 from jflow.errors import InvalidArgumentError, NotFoundError
 
@@ -45,8 +46,7 @@ def calibration_path(environ: Mapping[str, str] = os.environ) -> Path:
 @functools.cache
 def this_machine() -> Machine:
     """Returns the description of this machine that calibrations are compared with."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Machine(platform.node(), _processor(), cores or 1, version("jax"), version("jaxlib"))
+    return Machine(platform.node(), processor_name(), n_cores(), version("jax"), version("jaxlib"))
 
 
 def read_calibration(
@@ -152,12 +152,3 @@ def _read_once(path: Path, changed: int, now: Callable[[], float]) -> Calibratio
 @functools.lru_cache(maxsize=64)
 def _warn(message: str) -> None:
     _LOG.warning("%s; until then costs are estimated from a prior", message)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, "") or platform.processor() or platform.machine()

@@ -27,7 +27,7 @@ from jflow.compiler.graph.importing import location_of
 from jflow.compiler.graph.loops import opened
 from jflow.compiler.graph.opening import Opening
 from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
-from jflow.compiler.graph.recorded import Replay
+from jflow.compiler.graph.recorded import ReplayOfCall
 
 _ELEMENTWISE = frozenset({"as_string", "string_to_number", "string_strip", "substr"})
 """The functions of the host whose result has the shape of their first input."""
@@ -164,7 +164,7 @@ class Expansion(Graph):
             self._stand_for(old, new)
 
     def _expanded(
-        self, op: Operation, replay: Replay, inputs: list[Tensor], n_before: int
+        self, op: Operation, replay: ReplayOfCall, inputs: list[Tensor], n_before: int
     ) -> list[Tensor]:
         """Adds what an operation becomes; returns its outputs."""
         scopes = self.scopes.replaced(

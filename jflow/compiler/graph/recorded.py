@@ -22,7 +22,7 @@ from jflow.base.values import AbstractValue, HostArray, is_known, symbols_of, un
 from jflow.compiler.graph import tracing
 from jflow.compiler.graph.primitives import ResourceRef, VariableRef, state_of
 
-Replay = Callable[[Any, Sequence[Any]], Sequence[Any]]
+ReplayOfCall = Callable[[Any, Sequence[Any]], Sequence[Any]]
 """Makes the operations of a recorded call in a graph, of its tensors; returns the results."""
 
 _MAX_RANK = 5
@@ -52,8 +52,8 @@ class RecordedCall:
     avals: tuple[AbstractValue, ...]
     out_tree: Any
     state: tuple[VariableRef | ResourceRef, ...]
-    replay: Replay
-    fallback: Replay | None = None
+    replay: ReplayOfCall
+    fallback: ReplayOfCall | None = None
 
 
 def record(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.cards import Card, Carded
+from jflow.base.machine import n_cores
 from jflow.base.progress import Progress
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
@@ -52,7 +53,6 @@ from jflow.lab.suite.results import (
     kept_beside,
     load,
     machine,
-    n_cores,
     read,
     resumable,
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.handles import Closing
+from jflow.base.machine import n_cores, processor_name
 from jflow.errors import InvalidArgumentError
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.scoring import CaseResult, Score
@@ -26,30 +27,12 @@ _PACKAGES = ("jax", "numpy", "scipy")
 def machine() -> str:
     """Processor, usable cores and versions, in one line."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
-    return f"{_processor()}, {n_cores()} cores, Python {platform.python_version()}, {versions}"
-
-
-def n_cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return f"{processor_name()}, {n_cores()} cores, Python {platform.python_version()}, {versions}"
 
 
 def load() -> float:
     """Returns how many processes ran or waited for a core in the last minute, on average."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 FORMAT = 1

@@ -40,6 +40,8 @@ from jflow.net.protocol.identity import ServerLocation as ServerLocation
 from jflow.net.protocol.peer import Arrivals as Arrivals
 from jflow.net.protocol.peer import Peer as Peer
 from jflow.net.protocol.peer import UnregisteredError as UnregisteredError
+from jflow.net.protocol.plan_codec import plan_from_bytes as plan_from_bytes
+from jflow.net.protocol.plan_codec import plan_to_bytes as plan_to_bytes
 from jflow.net.protocol.proxy import OwnTask as OwnTask
 from jflow.net.protocol.proxy import TaskProxy as TaskProxy
 from jflow.net.protocol.records import Artifacts as Artifacts

@@ -176,6 +176,7 @@ class MasterClient:
         functions: Sequence[CallbackFunction] = (),
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
+        step_id: int = 0,
     ) -> list[Array]:
         """See `MasterSession.run_step`.
 
@@ -185,6 +186,7 @@ class MasterClient:
           records: if given, the step is traced, and what each task notes is added to them, by this
             process's clock.
           effect: the attempt, of a step that is applied once.
+          step_id: the number of a step that is recorded.
 
         Raises:
           DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
@@ -193,7 +195,12 @@ class MasterClient:
         """
         is_traced = records is not None
         request = RUN_STEP.prepared(
-            handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
+            handle,
+            feeds,
+            calls_back=bool(functions),
+            is_traced=is_traced,
+            effect=effect,
+            step_id=step_id,
         )
         if not (functions or is_traced):
             return self._call(RUN_STEP, request, deadline)[1]
@@ -209,12 +216,15 @@ class MasterClient:
         deadline: Deadline,
         effect: Effect | None = None,
         records: list[TaskRecord] | None = None,
+        step_id: int = 0,
     ) -> Future[list[Array]]:
         """Starts a step; cancelling the future cancels it, and the server enforces the deadline."""
+        is_traced = records is not None
+        request = RUN_STEP.prepared(
+            handle, feeds, is_traced=is_traced, effect=effect, step_id=step_id
+        )
         if records is None:
-            request = RUN_STEP.prepared(handle, feeds, effect=effect)
             return self._start_call(request, Outcome(self._cancel), deadline)
-        request = RUN_STEP.prepared(handle, feeds, is_traced=True, effect=effect)
         read = partial(_read_traced, sent=now(), records=records)
         return self._start_call(request, Outcome(self._cancel, read), deadline)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
 
+from google.protobuf.message import DecodeError
+
 from jflow.base.cluster import Device
 from jflow.base.drivers.coroutines import computed
 from jflow.errors import InvalidArgumentError
@@ -52,6 +54,22 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for stage_message, after in zip(message.stages, plan.after, strict=False):
         stage_message.after.extend(after)
     return message
+
+
+def plan_to_bytes(plan: Plan) -> bytes:
+    """Encodes a plan for `plan_from_bytes`."""
+    data: bytes = plan_to_proto(plan).SerializeToString(deterministic=True)
+    return data
+
+
+def plan_from_bytes(data: bytes) -> Plan:
+    """Decodes a plan and verifies it. Raises InvalidArgumentError if it is malformed."""
+    message = pb_plan.Plan()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidArgumentError(f"a plan cannot be read: {error}") from None
+    return plan_from_proto(message)
 
 
 async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:

@@ -26,7 +26,6 @@ from jflow.net.protocol.records import Piggybacked, effect_from_proto, effect_to
 from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.net.protocol.services import MasterSession, WorkerSession
 from jflow.net.protocol.templates import (
-    NO_NUMBERS,
     CallNumbers,
     Rest,
     TemplateMessage,
@@ -79,8 +78,9 @@ def _run_step(
     calls_back: bool = False,
     is_traced: bool = False,
     effect: Effect | None = None,
+    step_id: int = 0,
 ) -> Outgoing:
-    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced, step=step_id)
     if effect is not None:
         message.effect.CopyFrom(effect_to_proto(effect))
     return message, feeds
@@ -89,10 +89,10 @@ def _run_step(
 async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
     effect = effect_from_proto(body.effect) if body.HasField("effect") else None
-    if not body.calls_back and not body.is_traced:
-        return None, await session.run_step(body.handle, call.deadline, call.tensors, effect=effect)
-    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
-    run = partial(session.run_step, body.handle, call.deadline, call.tensors, client, effect=effect)
+    run = partial(session.run_step, body.handle, call.deadline, call.tensors)
+    if body.calls_back:
+        run = partial(run, call.functions.of_call(call.envelope.id))
+    run = partial(run, effect=effect, step_id=body.step)
     return await serve_traced(run) if body.is_traced else (None, await run())
 
 
@@ -103,12 +103,13 @@ def _repeated_step(
     calls_back: bool = False,
     is_traced: bool = False,
     effect: Effect | None = None,
+    step_id: int = 0,
 ) -> RepeatedCall:
     whole: Hashable = (handle, calls_back, is_traced)
-    numbers = NO_NUMBERS
+    numbers = (step_id, 0, 0)
     if effect is not None:
         key, sequence, acknowledged = _key(effect)
-        whole, numbers = (whole, key), (0, sequence, acknowledged)
+        whole, numbers = (whole, key), (step_id, sequence, acknowledged)
     return new_tuple(RepeatedCall, (whole, numbers, feeds))
 
 
@@ -121,7 +122,8 @@ def _begin_step(
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     begun, records = now(), list[TaskRecord]() if body.is_traced else None
-    run = session.begin_step(body.handle, deadline, call.tensors, effect, records)
+    step_id = varying.numbers[0]
+    run = session.begin_step(body.handle, deadline, call.tensors, effect, records, step_id)
     if run is None or records is None:
         return None if run is None else _fetch_reply(run)
     return partial(_late_traced_reply, run, records, begun)

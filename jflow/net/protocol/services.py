@@ -35,6 +35,7 @@ from jflow.state.core.saves import StateSaves
 from jflow.state.effects import Effect
 from jflow.state.effects.effect import Staging
 from jflow.state.fencing import Claim
+from jflow.state.journal import JournalPart, JournalPosition, TaskJournal
 from jflow.state.watch import SessionWaits, StatusRequest, TaskReport
 
 
@@ -59,6 +60,15 @@ class WatchedCluster(Protocol):
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
         """Reports the coordinators of the clients of tasks: each packed as a `CoordinatorList`."""
+
+    @remote(doing="reading what recorded steps have done", since=9)
+    async def read_journals(
+        self, positions: Sequence[JournalPosition], seconds: float, deadline: Deadline
+    ) -> Sequence[TaskJournal]:
+        """Reads on in the journals of tasks, from the start where a server is another incarnation.
+
+        Tasks that do not answer are left out.
+        """
 
     @remote(doing="stopping tasks")
     async def stop(
@@ -140,6 +150,10 @@ class WorkerService(Protocol):
     async def inspect(self, request: StatusRequest) -> Array:
         """Reports the state and the activity of the task: a packed `TaskStatus`, u8[n]."""
 
+    @remote(since=9)
+    async def read_journal(self, position: int) -> JournalPart:
+        """Returns what recorded steps have done on the task, from a position on."""
+
     @remote()
     async def stop(self) -> None:
         """Stops the server of the task shortly after the reply to this call."""
@@ -215,11 +229,12 @@ class MasterSession(Protocol):
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
+        step_id: int = 0,
     ) -> Sequence[Array]:
         """Runs a registered step; one with callbacks requires `client`.
 
         If there are `records`, it is traced, and what each task notes is added to them. With an
-        effect, it is applied once.
+        effect, it is applied once. With a number, it is recorded (`jflow.state.journal`).
         """
 
     def begin_step(
@@ -229,6 +244,7 @@ class MasterSession(Protocol):
         feeds: Sequence[Array],
         effect: Effect | None = None,
         records: list[TaskRecord] | None = None,
+        step_id: int = 0,
     ) -> Started[Sequence[Array]] | None:
         """Begins `run_step` in a plain function, possibly outside of asyncio tasks.
 

@@ -277,6 +277,7 @@ def _strip(envelope: pb.Envelope) -> None:
 
 
 def _renumber_step(body: pb.RunStep, numbers: CallNumbers) -> None:
+    body.step = numbers[0]
     if body.HasField("effect"):
         _renumber_effect(body.effect, numbers[1:])
 

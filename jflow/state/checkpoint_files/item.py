@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.base.values import SaveSliceInfo, type_name
+from jflow.base.values import SaveSliceInfo, logical_shape, type_name
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.snapshot import Snapshot
-
-_KEY = "key<"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +60,3 @@ class Item:
             raise InvalidArgumentError(
                 f"{self.key!r} cannot be saved as {info}: its shape is {self.shape}"
             )
-
-
-def logical_shape(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
-    """Converts a shape in physical form to that which programs see: random keys lose a size."""
-    return shape[:-1] if dtype.startswith(_KEY) else shape

@@ -22,12 +22,13 @@ from jflow.base.values import (
     Array,
     SaveSliceInfo,
     is_string_tensor,
+    logical_shape,
     raw_bytes,
     string,
     type_name,
 )
 from jflow.errors import InvalidArgumentError
-from jflow.state.checkpoint_files.item import Item, logical_shape
+from jflow.state.checkpoint_files.item import Item
 from jflow.state.checkpoint_files.layout import (
     BLOCK_BYTES,
     MAX_HEADER_BYTES,

@@ -14,6 +14,7 @@ from jflow.plan import VariableKey, VariableSpec, owner_of
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.effects import Ledger
+from jflow.state.journal import Journal, JournalEntry
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.attempt import Attempt
 from jflow.state.resources.cell import Cell
@@ -53,6 +54,7 @@ class Containers:
       accesses: the cell that grants accesses to variables.
       writing: the cell of the order between snapshots and steps that write more than once.
       resources: all resources that are not variables.
+      journal: what recorded steps have done; `lock` guards it.
       once: held by the step of a local session that is applied once.
     """
 
@@ -65,6 +67,7 @@ class Containers:
         self._order = WritingOrder()
         self.writing = Cell(self._order, lock=self.lock)
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
+        self.journal = Journal()
         self._ledger = Ledger()
         # Not `lock`, under which accesses that are granted ask the ledger.
         self._ledger_lock = threading.Lock()
@@ -75,6 +78,11 @@ class Containers:
         """Calls a method of the task's ledger under the ledger's lock; returns its result."""
         with self._ledger_lock:
             return act(self._ledger, *args, **kwargs)
+
+    def note(self, entry: JournalEntry) -> None:
+        """Notes what an instruction of a recorded step has done."""
+        with self.lock:
+            self.journal.add(entry)
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
         """Returns an initialized variable.

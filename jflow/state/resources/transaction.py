@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jflow.errors import CancelledError, OpError
 from jflow.plan import VariableSpec
 from jflow.state.effects import Effect, Ledger, SupersededError
+from jflow.state.journal import JournalEntry
 from jflow.state.resources.attempt import Attempt, Resource
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
@@ -124,6 +125,7 @@ class Transaction:
         self._staged: dict[VariableId, VariableState] = {}
         self._changed: set[VariableId] = set()
         self._leases: list[Lease] = []
+        self._noted: list[JournalEntry] = []
 
     # Entering ---------------------------------------------------------------------------------
 
@@ -164,6 +166,10 @@ class Transaction:
             self._staged[key] = _CommittedState(variable.spec, variable.buffer)
 
     # As `Containers`, for the programs of the step --------------------------------------------
+
+    def note(self, entry: JournalEntry) -> None:
+        """Like `Containers.note`, once the step is committed."""
+        self._noted.append(entry)
 
     def begin_access(self, access: Access) -> bool:
         """See `Containers.begin_access`."""
@@ -227,6 +233,8 @@ class Transaction:
         """Copies the staged values to the containers, on commit; `Containers.lock` is held."""
         for key in self._changed:
             self._containers.install(self._access, key, self._staged[key])
+        for entry in self._noted:
+            self._containers.journal.add(entry)
 
     def _end(self, error: OpError) -> None:
         access = self._access

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jflow.base.values import memory_bytes
+from jflow.base.values import logical_shape, memory_bytes
+from jflow.plan import VARYING
 from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
@@ -74,15 +75,17 @@ def list_queues(
 
 def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
     # The array may be given to a program meanwhile, which leaves its shape and dtype known.
-    array = variable.buffer.array
+    array, spec = variable.buffer.array, variable.spec
+    varying = tuple(i for i, size in enumerate(spec.shape) if size == VARYING)
     return VariableStatus(
         bounded_name(key.container),
         bounded_name(key.name),
         key.device,
-        variable.spec.dtype,
-        tuple(array.shape),
+        spec.dtype,
+        logical_shape(tuple(array.shape), spec.dtype),
         memory_bytes(array),
         text_of_sharding(array.sharding, array.ndim),
+        varying,
     )
 
 

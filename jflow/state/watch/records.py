@@ -63,6 +63,7 @@ class VariableStatus(Record, frozen=True):
     Attributes:
       n_bytes: its memory.
       sharding: how it is sharded over a mesh, such as "model,*"; "" if it is on one device.
+      varying: the dimensions whose sizes assignments may change.
     """
 
     container: str
@@ -72,6 +73,7 @@ class VariableStatus(Record, frozen=True):
     shape: tuple[Size, ...]
     n_bytes: Size
     sharding: str = ""
+    varying: tuple[Size, ...] = ()
 
 
 class QueueStatus(Record, frozen=True):

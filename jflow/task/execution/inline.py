@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from functools import partial
@@ -17,7 +17,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.values import Array
 from jflow.errors import CancelledError
-from jflow.plan import Plan, Recv, Send, Slot
+from jflow.plan import Plan, Send, Slot
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.plan.xla.compile import CompiledProgram
@@ -30,20 +30,13 @@ from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, loops_of
 from jflow.task.execution.callback import ClientFunction
 from jflow.task.execution.classes import SingleProgram, classify, writes_of
 from jflow.task.execution.device_order import DEVICE_ORDER
+from jflow.task.execution.fibers import ONE_FIBER, fibers_of
 from jflow.task.execution.interpreter import interpret
-from jflow.task.execution.linked import LinkedInstruction, LinkedLoop, LinkedPlan
+from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.local_task import LocalTask
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import TracedState, recorder_of, traced
 from jflow.task.execution.variables import QUEUED_S
-
-_Numbered = tuple[int, LinkedInstruction]
-"""An instruction and the number of its plan."""
-
-_Name = tuple[int, int]
-"""A fiber: the numbers of its plan and stage."""
-
-_ONE_FIBER: _Name = (0, 0)
 
 
 @forks.guarded("run", "start", "compute")
@@ -100,13 +93,11 @@ class LocalExecutable:
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
         self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
         is_sequential = not any(linked.plan.after for linked in plans)
-        fibers = _fiber_names(plans, is_sequential)
-        self._work = _fibers(plans, fibers)
+        self._work, self._predecessors = fibers_of(plans, is_sequential=is_sequential)
         # A driver has state only for values that are sent between plans, and only for one run.
         self._loops = loops_of(plans)
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends or self._loops else BlockingDriver(functions)
-        self._predecessors = _order(plans, fibers, self._work)
         plan_class = classify(plans)
         self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
@@ -284,8 +275,8 @@ class LocalExecutable:
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
-                        rest = {_ONE_FIBER: _resume_fiber(first, fiber)}
-                        run_fibers(rest, {_ONE_FIBER: ()}, deadline, woken, self.names)
+                        rest = {ONE_FIBER: _resume_fiber(first, fiber)}
+                        run_fibers(rest, {ONE_FIBER: ()}, deadline, woken, self.names)
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -358,54 +349,6 @@ def _check(deadline: Deadline, woken: Woken, doing: str) -> None:
     deadline.check(doing)
 
 
-def _fiber_names(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, _Name]:
-    """Returns the fiber of each stage of each plan.
-
-    A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
-    has to wait keeps no other one waiting; but stages with parts of loops, which run together, are
-    one.
-    """
-    names: dict[_Name, _Name] = {}
-    for stage in range(max((len(linked.stages) for linked in plans), default=0)):
-        has_loops = [number for number, linked in enumerate(plans) if _loops_in(linked, stage)]
-        for number in range(len(plans)):
-            name = number, stage
-            names[name] = (has_loops[0], stage) if number in has_loops else name
-    return dict.fromkeys(names, _ONE_FIBER) if is_sequential else names
-
-
-def _fibers(
-    plans: Sequence[LinkedPlan], names: Mapping[_Name, _Name]
-) -> dict[_Name, list[_Numbered]]:
-    """Divides the instructions of a step among fibers."""
-    fibers: dict[_Name, list[_Numbered]] = {}
-    begun: set[int] = set()
-    for stage in range(max((len(linked.stages) for linked in plans), default=0)):
-        following: list[tuple[_Name, _Numbered]] = []
-        loops: list[tuple[_Name, _Numbered]] = []
-        for number, linked in enumerate(plans):
-            name, comes_after = names[number, stage], False
-            work = fibers.setdefault(name, [])
-            for instruction in linked.stages[stage] if stage < len(linked.stages) else ():
-                if isinstance(instruction, LinkedLoop):
-                    comes_after = True
-                    if instruction.instruction.number not in begun:  # for all of its parts
-                        begun.add(instruction.instruction.number)
-                        loops.append((name, (number, instruction)))
-                elif comes_after:
-                    following.append((name, (number, instruction)))
-                else:
-                    work.append((number, instruction))
-        for name, numbered in (*loops, *following):
-            fibers[name].append(numbered)
-    return fibers
-
-
-def _loops_in(linked: LinkedPlan, stage: int) -> list[LinkedLoop]:
-    instructions = linked.stages[stage] if stage < len(linked.stages) else ()
-    return [one for one in instructions if isinstance(one, LinkedLoop)]
-
-
 def _resume_fiber(first: Wanted, fiber: Fiber) -> Fiber:
     """Continues a fiber that has been started, beginning with the attempt for which it waits."""
     try:
@@ -417,25 +360,3 @@ def _resume_fiber(first: Wanted, fiber: Fiber) -> Fiber:
 
 def _copy_value(state: StepState, slot: Slot) -> Array:
     return state.host_value(slot, copy=True)
-
-
-def _order(
-    plans: Sequence[LinkedPlan],
-    names: Mapping[_Name, _Name],
-    fibers: Mapping[_Name, Collection[_Numbered]],
-) -> dict[_Name, set[_Name]]:
-    """Returns the predecessors of each fiber: those in its plans, and the senders to it."""
-    senders = {
-        instruction.edge: name
-        for name, work in fibers.items()
-        for _, instruction in work
-        if isinstance(instruction, Send)
-    }
-    order: dict[_Name, set[_Name]] = {name: set() for name in fibers}
-    for (number, stage), name in names.items():
-        after = plans[number].plan.after
-        order[name] |= {names[number, i] for i in after[stage]} if stage < len(after) else set()
-    for name, work in fibers.items():
-        order[name] |= {senders[one.edge] for _, one in work if isinstance(one, Recv)}
-        order[name].discard(name)
-    return order

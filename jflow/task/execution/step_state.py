@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.cluster import Device
 from jflow.base.values import Array, SentArray, is_string_tensor
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.plan import Call, Recv, Slot
+from jflow.plan import Call, Instruction, Recv, Slot
 from jflow.plan.xla.host_view import host_blocks, host_view
 from jflow.plan.xla.internals import ConcreteArray
-from jflow.plan.xla.mesh_program import Compilation, Kept, MeshProgram
+from jflow.plan.xla.mesh_program import Compilation, MeshProgram
 from jflow.state.core import StepEffect
+from jflow.state.journal import RECORDED, JournalEntry, Touched
 from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.task.execution.callback import LinkedCallback
 from jflow.task.execution.devices import put
 from jflow.task.execution.linked import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
+from jflow.task.execution.run_program import arguments_of, run_program
 from jflow.task.execution.variables import (
     COMPUTED,
     QUEUED_S,
@@ -55,6 +56,7 @@ class StepState:
       watch: see `Watch`; None if the step cannot be run again.
       writing: all plans of the step on this task, if they write variables more than once.
       effect: what the step writes on this task, if it is applied once; None if not.
+      step: the number of the step, to note what it does if it is recorded.
 
     Attributes:
       slots: their values.
@@ -64,7 +66,8 @@ class StepState:
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
-        *("_transaction", "_uses_left", "_watch", "_writing", "edge_of", "slots", "waiting_op"),
+        *("_recorded", "_transaction", "_uses_left", "_watch", "_writing"),
+        *("edge_of", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -75,8 +78,10 @@ class StepState:
         watch: Watch | None = None,
         writing: Writing | None = None,
         effect: StepEffect | None = None,
+        step: int = 0,
     ) -> None:
         self._linked = linked
+        self._recorded = step if step >= RECORDED else 0
         self._transaction = effect if isinstance(effect, Transaction) else None
         self._single = effect if isinstance(effect, SingleWrite) else None
         self._watch = watch
@@ -212,6 +217,8 @@ class StepState:
                 inputs = [*self._presence(linked), *inputs]
             results = linked.function(*inputs, *linked.constants, **linked.attributes)
             self.fill(linked.instruction, results)
+            if self._recorded and linked.variables:
+                self._note(linked.instruction, values=results)
         except OpError as error:
             error.with_context(op=linked.instruction.op)
             raise
@@ -238,6 +245,8 @@ class StepState:
             run = linked.kernel(held, values, **linked.attributes)
             results = yield from run if self._watch is None else self._watch(run)
             self.fill(linked.instruction, results)
+            if self._recorded:
+                self._note(linked.instruction, values=results)
         except GeneratorExit:
             self.waiting_op = linked.instruction.op
             raise
@@ -365,6 +374,7 @@ class StepState:
           InvalidArgumentError: if the program does not accept its arguments.
         """
         linked = access.linked
+        touched = [*access.touched()] if self._recorded else ()
         if access.held:
             self._hold_all(access.held)
         for slot, default in access.missing:
@@ -385,16 +395,31 @@ class StepState:
                 access.end_access()
                 if linked.instruction.after:
                     self._hold_all(access.held)
-            if access.leases:
-                for lease in access.leases.values():
-                    if result is None:
-                        lease.release()
-                        continue
-                    # A later program of this step may update in place what this one has read.
-                    lease.release_after(result)
-                    self._reads.append((lease, result))
+            self._release(access.leases.values(), result)
             if self._is_closed:
                 self.close()
+        if touched:
+            self._note(linked.instruction, touched)
+
+    def _release(self, leases: Iterable[Lease], result: jax.Array | None) -> None:
+        """Ends leases once the device has computed a result of the program that they were for."""
+        for lease in leases:
+            if result is None:
+                lease.release()
+                continue
+            # A later program of this step may update in place what this one has read.
+            lease.release_after(result)
+            self._reads.append((lease, result))
+
+    def _note(
+        self,
+        instruction: Instruction,
+        touched: Sequence[Touched] = (),
+        values: Sequence[Array] = (),
+    ) -> None:
+        """Notes what an instruction has done, for the client that records the step."""
+        plan, owner = self._linked.plan, self._transaction or self._containers
+        owner.note(JournalEntry(self._recorded, plan, instruction, touched, (*values,)))
 
     def compilation(
         self, linked: LinkedRun, access: VariableAccess | None = None
@@ -409,7 +434,7 @@ class StepState:
             return None
         old = () if access is None else access.old_values()
         kept = () if access is None else access.shardings()
-        return program.compilation(*_arguments(linked, self.slots, old), kept=kept)
+        return program.compilation(*arguments_of(linked, self.slots, old), kept=kept)
 
     def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""
@@ -436,54 +461,6 @@ class StepState:
         for slot, lease in held:
             self._leases[slot] = lease
             self.slots[slot] = lease.buffer.array
-
-
-def run_program(
-    linked: LinkedRun,
-    slots: list[Any],
-    old: Sequence[jax.Array],
-    device: Device,
-    kept: Kept | None = None,
-) -> list[jax.Array]:
-    """Runs a program and stores its outputs in slots.
-
-    Args:
-      linked: the program.
-      slots: the slots of its plan.
-      old: its first arguments, the values of variables.
-      device: the device of the plan, for messages.
-      kept: on a mesh, how the variables that it writes are sharded.
-
-    Returns:
-      All results, those for variables first. The device completes them together, so any of them
-      tells when the program has ended.
-
-    Raises:
-      InvalidArgumentError: if the program does not accept its arguments.
-    """
-    if linked.executable is None:
-        return []
-    run = linked.instruction
-    options = {} if kept is None else {"kept": kept}
-    try:
-        results = linked.executable(*_arguments(linked, slots, old), **options)
-    except (TypeError, ValueError) as error:
-        # JAX checks sizes that were unknown before only here.
-        raise InvalidArgumentError(
-            f"a program on {device} does not accept its arguments: {error}"
-        ) from error
-    n_written = len(run.writes)
-    if run.outputs or len(results) > n_written:
-        for slot, value in zip(run.outputs, results[n_written:], strict=True):
-            slots[slot] = value
-    return results
-
-
-def _arguments(
-    linked: LinkedRun, slots: Sequence[Any], old: Sequence[jax.Array]
-) -> tuple[Any, ...]:
-    """Returns the arguments of a program: values of variables, of slots, and constants."""
-    return (*old, *map(slots.__getitem__, linked.instruction.inputs), *linked.constants)
 
 
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:

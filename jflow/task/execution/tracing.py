@@ -32,7 +32,7 @@ class TracedState(StepState):
     """The state of a plan in a traced step.
 
     Args:
-      linked, containers, queued_s, watch, writing, effect: as for `StepState`.
+      linked, containers, queued_s, watch, writing, effect, step: as for `StepState`.
       recorder: records what the plan does.
 
     Attributes:
@@ -50,8 +50,9 @@ class TracedState(StepState):
         watch: Watch | None = None,
         writing: Writing | None = None,
         effect: StepEffect | None = None,
+        step: int = 0,
     ) -> None:
-        super().__init__(linked, containers, queued_s, watch, writing, effect)
+        super().__init__(linked, containers, queued_s, watch, writing, effect, step)
         self.recorder = recorder
 
     def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
@@ -73,8 +74,9 @@ class TracedState(StepState):
         self.recorder.received(self.edge_of(recv.edge), n_bytes, start)
 
     def _run(self, linked: LinkedRun, access: VariableAccess | None) -> list[jax.Array]:
-        for seen in () if access is None else access.updates_seen():
-            self.recorder.accessed(linked.instruction, *seen)
+        for number, n_updates, is_written in () if access is None else access.touched():
+            if n_updates >= 0:
+                self.recorder.accessed(linked.instruction, number, n_updates, is_written)
         if linked.executable is None:
             return []
         start = self.recorder.now()

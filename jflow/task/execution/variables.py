@@ -19,6 +19,7 @@ from jflow.base.values import Array
 from jflow.errors import OpError
 from jflow.plan import Slot
 from jflow.plan.xla.shardings import sharding_on
+from jflow.state.journal import Touched
 from jflow.state.resources import (
     Access,
     Attempt,
@@ -153,20 +154,24 @@ class VariableAccess(Access):
             self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
             self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
 
-    def updates_seen(self) -> Iterator[tuple[int, int, bool]]:
-        """Yields each variable that the program reads or writes once access is granted.
-
-        Yields:
-          The index of the variable, how many updates it had had, and whether it is written.
-        """
+    def touched(self) -> Iterator[Touched]:
+        """Yields each variable that the program reads or writes, once access is granted."""
+        run, held = self.linked.instruction, self.held
         for i, lease in self.leases.items():
             yield i, lease.buffer.n_updates, False
-        for (i, _), (_, lease) in zip(self.linked.instruction.before, self.held, strict=False):
-            yield i, lease.buffer.n_updates, False
-        for i in self.linked.instruction.writes:
-            variable = self.used.get(i) or self.replaced.get(i)
-            if variable is not None:
-                yield i, variable.buffer.n_updates, True
+        if (run.before or run.defaults) and not self.is_done:
+            present = [i for i, _, _ in run.defaults if i in self.used]
+            missing = [i for i, _, _ in run.defaults if i not in self.used]
+            read = (*(i for i, _ in run.before), *present)
+            for i, (_, lease) in zip(read, held, strict=True):
+                yield i, lease.buffer.n_updates, False
+            for i in missing:
+                yield i, -1, False
+        for i in run.writes:
+            existing = self.existing.get(i)
+            variable = existing or self.used.get(i) or self.replaced.get(i)
+            n_updates = -1 if variable is None else variable.buffer.n_updates
+            yield i, n_updates, existing is None
 
     def _find_late(self, oldest: float) -> None:
         """Finds the used values still being computed by a program begun before `oldest`."""

@@ -31,14 +31,14 @@ Entries = Mapping[int, Sequence[tuple[Task, int]]]
 
 
 async def find_waits(
-    servers: ServerView, steps: Mapping[int, RegisteredStep], first_id: int
+    servers: ServerView, steps: Mapping[int, RegisteredStep], own_ids: Sequence[range]
 ) -> SessionWaits:
     """Finds what the steps of a session wait for, on all tasks that take part in any of them.
 
     Args:
       servers: the master's view of the cluster.
       steps: the registered steps by handle.
-      first_id: the number of the first run of one; others follow it.
+      own_ids: the numbers that their runs may have.
     """
     entries = {
         handle: [(entry.task, entry.handle) for entry in step.entries.values()]
@@ -48,7 +48,7 @@ async def find_waits(
     if not tasks:
         return SessionWaits(())
     reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
-    answered = session_waits(reports, entries, first_id)
+    answered = session_waits(reports, entries, own_ids)
     return SessionWaits((*_held_steps(servers, steps), *answered.found))
 
 
@@ -62,7 +62,9 @@ def _held_steps(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Ite
             yield SessionWait(handles[use], own, wait)
 
 
-def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int) -> SessionWaits:
+def session_waits(
+    reports: Sequence[TaskReport], entries: Entries, own_ids: Sequence[range]
+) -> SessionWaits:
     """Derives what the steps of a session wait for from the reports of tasks; see `find_waits`."""
     handles = {
         (str(task), plans): handle for handle, found in entries.items() for task, plans in found
@@ -70,7 +72,7 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     found = [
         SessionWait(handles.get((task, wait.plans), 0), task, wait)
         for task, wait in _waits_in(reports)
-        if 0 <= int(wait.step, 16) - first_id < N_STEP_IDS
+        if any(int(wait.step, 16) in ids for ids in own_ids)
     ]
     computing = {one.wait.step for one in found if not one.wait.cause}
     waiting = [one for one in found if one.wait.step not in computing]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ from jflow.plan.trace.record import TaskRecord
 from jflow.state.core import ClusterState, EffectRunner, SessionClaim
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
+from jflow.state.journal import N_ATTEMPTS, recorded_ids
 from jflow.state.moves import MovedError, changes_of, is_restartable, states_of
 from jflow.state.watch import (
     CoordinatorStatus,
@@ -48,7 +49,7 @@ from jflow.state.watch import (
     WaitStatus,
 )
 from jflow.task.master.inline import begin_inline
-from jflow.task.master.pending import find_waits
+from jflow.task.master.pending import N_STEP_IDS, find_waits
 from jflow.task.master.registering import Registrar
 from jflow.task.master.sampling import StepSampler
 from jflow.task.master.step_runner import (
@@ -99,8 +100,9 @@ class ClientSession:
         self._on_close = closed
         self._handles = itertools.count(1)
         # Step ids must be unique in the cluster: a random start keeps masters apart.
-        self._first_id = secrets.randbits(63)
-        self._step_ids = itertools.count(self._first_id)
+        first = secrets.randbits(63)
+        self._step_ids = itertools.count(first)
+        self._own_ids = [range(first, first + N_STEP_IDS)]
         self._steps: dict[int, RegisteredStep] = {}
         self._claim = SessionClaim(servers)
         self._registrar = Registrar(servers, self._claim)
@@ -210,12 +212,13 @@ class ClientSession:
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
+        step_id: int = 0,
     ) -> Sequence[Array]:
         """See `MasterSession.run_step`."""
         self._check_open()
-        step = self._find_step(handle)
+        step, ids = self._find_step(handle), self._ids_from(step_id)
         within = partial(self._running_within, step, deadline)
-        started = Started(self._run_sampled(step, feeds, client, records, effect), within)
+        started = Started(self._run_sampled(step, feeds, ids, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
 
     def begin_step(
@@ -225,20 +228,29 @@ class ClientSession:
         feeds: Sequence[Array],
         effect: Effect | None = None,
         records: list[TaskRecord] | None = None,
+        step_id: int = 0,
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin_step`."""
         self._check_open()
-        step = self._find_step(handle)
+        step, ids = self._find_step(handle), self._ids_from(step_id)
         within = partial(self._running_within, step, deadline)
         if records is None and not self._sampler.is_open:
-            started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
+            started = begin_inline(self._servers.gate, step, ids, feeds, effect)
             if started is not None:
                 started.within = within
                 return started
         needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
         if needs_task and asyncio.current_task() is None:
             return None
-        return Started(self._run_sampled(step, feeds, None, records, effect), within)
+        return Started(self._run_sampled(step, feeds, ids, None, records, effect), within)
+
+    def _ids_from(self, step_id: int) -> Iterator[int]:
+        """Returns the numbers of the attempts of a step, given the first one; 0 for any."""
+        if not step_id:
+            return self._step_ids
+        if step_id not in self._own_ids[-1]:
+            self._own_ids.append(recorded_ids(step_id))
+        return itertools.cycle(range(step_id, step_id + N_ATTEMPTS))
 
     def _find_step(self, handle: int) -> RegisteredStep:
         step = self._steps.get(handle)
@@ -285,7 +297,7 @@ class ClientSession:
 
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
-        answered = await find_waits(self._servers, self._steps, self._first_id)
+        answered = await find_waits(self._servers, self._steps, self._own_ids)
         return SessionWaits(
             (*map(self._connection_wait, sorted(self._connecting)), *answered.found)
         )
@@ -348,15 +360,16 @@ class ClientSession:
         self,
         step: RegisteredStep,
         feeds: Sequence[Array],
+        ids: Iterator[int],
         client: Client | None,
         records: list[TaskRecord] | None,
         effect: Effect | None,
     ) -> Sequence[Array]:
         """Runs a step, and traces it for the observers that wait for one."""
         if not self._sampler.is_open:
-            return await self._run_admitted(step, feeds, client, records, effect)
+            return await self._run_admitted(step, feeds, ids, client, records, effect)
         noted = [] if records is None else records
-        values = await self._run_admitted(step, feeds, client, noted, effect)
+        values = await self._run_admitted(step, feeds, ids, client, noted, effect)
         plans = (plan for entry in step.entries.values() for plan in entry.plans)
         self._sampler.add(plans, noted)
         return values
@@ -365,6 +378,7 @@ class ClientSession:
         self,
         step: RegisteredStep,
         feeds: Sequence[Array],
+        ids: Iterator[int],
         client: Client | None,
         records: list[TaskRecord] | None,
         effect: Effect | None,
@@ -378,9 +392,9 @@ class ClientSession:
                 await self._registrar.renew(step)
             staging = None if effect is None else single_write_staging(step, effect)
             if effect is None or staging is not None:
-                return await self._run_all(step, feeds, client, records, staging)
+                return await self._run_all(step, feeds, ids, client, records, staging)
             return await EffectRunner(self._servers, step.entries, effect).run_attempt(
-                lambda staging: self._run_all(step, feeds, client, records, staging)
+                lambda staging: self._run_all(step, feeds, ids, client, records, staging)
             )
         finally:
             gate.leave(use)
@@ -389,11 +403,12 @@ class ClientSession:
         self,
         step: RegisteredStep,
         feeds: Sequence[Array],
+        ids: Iterator[int],
         client: Client | None,
         records: list[TaskRecord] | None,
         staging: Staging | None = None,
     ) -> Sequence[Array]:
-        step_id = next(self._step_ids)
+        step_id = next(ids)
         # An attempt that meets an older step is run again, and only the last one has happened.
         noted = None if records is None else list[TaskRecord]()
         values: Sequence[Array]

@@ -14,6 +14,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError, OpError, UnavailableError
 from jflow.net.protocol import WorkerService
+from jflow.state.journal import JournalPosition, TaskJournal
 from jflow.state.watch import StatusRequest, TaskReport, TaskState
 from jflow.task.master.view import ServerView
 
@@ -76,6 +77,30 @@ class ClusterWatch:
         if own in named:
             reports.append(await self._report(own, seconds, self._stop_task))
         return reports
+
+    async def read_journals(
+        self,
+        positions: Sequence[JournalPosition],
+        seconds: float,
+        deadline: Deadline = FOREVER,
+    ) -> list[TaskJournal]:
+        """See `WatchedCluster.read_journals`."""
+        self._named_tasks([position.task for position in positions])
+        limit = min(max(seconds, 0.0), _MAX_S)
+        found = await asyncio.gather(*(self._journal(one, limit) for one in positions))
+        return [one for one in found if one is not None]
+
+    async def _journal(self, after: JournalPosition, limit: float) -> TaskJournal | None:
+        """Reads on in the journal of a task; returns None if it does not answer in time."""
+        try:
+            async with asyncio.timeout(limit):
+                incarnation = await self._connect_task(after.task)
+                position = after.position if incarnation == after.incarnation else 0
+                proxy = self._servers.tasks[after.task]
+                part = await proxy.call(WorkerService.read_journal, incarnation, position)
+        except (TimeoutError, OpError):
+            return None
+        return TaskJournal(after.task, incarnation, part)
 
     def _named_tasks(self, tasks: Sequence[Task]) -> list[Task]:
         """Returns the named tasks, or all without names; that of this master first."""

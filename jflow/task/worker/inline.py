@@ -30,7 +30,8 @@ from jflow.task.execution.classes import (
     SingleProgram,
     classify,
 )
-from jflow.task.execution.step_state import StepState, run_program
+from jflow.task.execution.run_program import run_program
+from jflow.task.execution.step_state import StepState
 from jflow.task.worker.context import RegisteredPlans, WorkerContext
 from jflow.task.worker.device_pool import is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
@@ -166,7 +167,7 @@ class InlineAccess(_Inline[SingleAccess]):
         """
         context, linked, run = self._context, self._linked, self._class.run
         writing = None if effect is None else effect.writing
-        state = StepState(linked, context.containers, writing=writing, effect=effect)
+        state = StepState(linked, context.containers, writing=writing, effect=effect, step=step)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
         try:
@@ -215,7 +216,7 @@ class InlineOperation(_Inline[SingleOperation]):
           OpError: as `run_plan`.
         """
         context, linked, kernel = self._context, self._linked, self._class.kernel
-        state = StepState(linked, context.containers, watch=self._watch)
+        state = StepState(linked, context.containers, watch=self._watch, step=step)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
         try:

@@ -119,13 +119,19 @@ class PlanRun:
         if recorder is None:
             self._interpret = interpret
             self._state = state or StepState(
-                linked, context.containers, watch=watch, writing=writing, effect=effect
+                linked, context.containers, watch=watch, writing=writing, effect=effect, step=step
             )
         else:
             self._interpret = traced
             own = recorder_of(recorder, linked)
             self._state = TracedState(
-                linked, context.containers, own, watch=watch, writing=writing, effect=effect
+                linked,
+                context.containers,
+                own,
+                watch=watch,
+                writing=writing,
+                effect=effect,
+                step=step,
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.platform == "cpu"

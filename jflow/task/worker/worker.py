@@ -43,6 +43,8 @@ from jflow.state.core import (
 )
 from jflow.state.effects import unsupported
 from jflow.state.fencing import Claim
+from jflow.state.journal import JournalPart
+from jflow.state.journal import packed as packed_entries
 from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, writes_often
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, Writing
@@ -438,6 +440,12 @@ class Worker:
         """See `WorkerService.inspect`."""
         packed: Array = np.frombuffer(self.watched.inspect(request).to_bytes(), np.uint8)
         return packed
+
+    async def read_journal(self, position: int) -> JournalPart:
+        """See `WorkerService.read_journal`."""
+        with self.containers.lock:
+            found = self.containers.journal.read(position)
+        return packed_entries(*found)
 
     async def stop(self) -> None:
         """See `WorkerService.stop`."""

@@ -255,15 +255,19 @@ def test_a_step_that_computes_on_some_task_waits_for_nothing(
         report(ps, WaitStatus("10", 7, 12.0, "to dequeue"), WaitStatus("11", 7, 12.0)),
         report(worker, WaitStatus("11", 3, 12.0, "for a value"), WaitStatus("fff0", 7, 1.0, "x")),
     ]
-    found = master_pending.session_waits(reports, {1: [(ps, 7), (worker, 3)]}, first_id=0x10)
+    found = master_pending.session_waits(
+        reports, {1: [(ps, 7), (worker, 3)]}, [range(0x10, 1 << 40)]
+    )
     assert [(one.handle, one.task, one.wait.step) for one in found.found] == [
         (1, "/job:ps/task:0", "10"),
         (0, "/job:worker/task:0", "fff0"),
     ]
     lost = TaskReport(worker, "h:2", TaskState.SILENT, "no answer within 1 s")
-    found = master_pending.session_waits([reports[0], lost], {1: [(ps, 7), (worker, 3)]}, 0x10)
+    found = master_pending.session_waits(
+        [reports[0], lost], {1: [(ps, 7), (worker, 3)]}, [range(0x10, 1 << 40)]
+    )
     assert found.found[0].wait.cause == (
         "for /job:worker/task:0 at h:2 (silent: no answer within 1 s)"
     )
-    others = master_pending.session_waits(reports, {1: [(ps, 7)]}, first_id=1 << 62)
+    others = master_pending.session_waits(reports, {1: [(ps, 7)]}, [range(1 << 62, 1 << 63)])
     assert not others.found, "steps of other sessions"

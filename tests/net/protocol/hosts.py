@@ -104,7 +104,7 @@ class Session:
       started, cancelled: how many scripted calls have begun, and were cancelled.
       closed: set when the session is closed.
       closed_after: the calls up to then.
-      effects, stagings: those of the runs so far.
+      effects, stagings, step_ids: those of the runs so far.
       caller: the task that the last plans were run for, if values may be piggybacked.
     """
 
@@ -115,7 +115,7 @@ class Session:
         self.closed = threading.Event()
         self.closed_after = None
         self.caller = None
-        self.effects, self.stagings = [], []
+        self.effects, self.stagings, self.step_ids = [], [], []
 
     async def _call(self, name, default, *args):
         self.calls.append((name, *args))
@@ -134,8 +134,11 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run_step(self, *args, records=None, effect=None, staging=None, piggybacked=None):
+    async def run_step(
+        self, *args, records=None, effect=None, staging=None, piggybacked=None, step_id=0
+    ):
         self.effects.append(effect)
+        self.step_ids.append(step_id)
         self.stagings.append(staging)
         if piggybacked is not None:
             self.caller = piggybacked.caller
@@ -144,8 +147,11 @@ class Session:
 
     run_plans = run_step
 
-    def begin_step(self, number, deadline, feeds, effect=None, records=None):
-        return Started(self.run_step(number, deadline, feeds, records=records, effect=effect))
+    def begin_step(self, number, deadline, feeds, effect=None, records=None, step_id=0):
+        run = self.run_step(
+            number, deadline, feeds, records=records, effect=effect, step_id=step_id
+        )
+        return Started(run)
 
     def begin_plans(self, step, handle, feeds):
         return None

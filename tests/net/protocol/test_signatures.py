@@ -25,6 +25,7 @@ from jflow.net.protocol.records import DeviceRecord
 from jflow.net.protocol.signatures import MethodSignature, Since, rpc_of, rpcs_of
 from jflow.state.core import ClaimedRuns, SavedState, StateMoves
 from jflow.state.effects import Earlier, Effect, Phase
+from jflow.state.journal import JournalPosition
 from jflow.state.moves import End, StateId
 from jflow.state.watch import StatusRequest, TaskReport, TaskState
 from tests.drawn import examples
@@ -52,6 +53,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     End: st.sampled_from(End),
     Array: st.lists(st.integers(0, 9), max_size=3).map(np.array),
     StatusRequest: st.builds(StatusRequest, st.just(("sessions",))),
+    JournalPosition: st.builds(JournalPosition, TASKS, NUMBER, NUMBER),
 }
 
 
@@ -234,6 +236,7 @@ def _example(annotation: Any) -> Any:
         End: End.MOVED,
         Array: np.arange(2, dtype=np.int32),
         StatusRequest: StatusRequest(("sessions",)),
+        JournalPosition: JournalPosition(Task("ps", 0), 7, 3),
     }
     if annotation in fixed:
         return fixed[annotation]

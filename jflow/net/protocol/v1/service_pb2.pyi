@@ -152,16 +152,18 @@ class Registered(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ..., n_bytes: _Optional[int] = ...) -> None: ...
 
 class RunStep(_message.Message):
-    __slots__ = ("handle", "calls_back", "is_traced", "effect")
+    __slots__ = ("handle", "calls_back", "is_traced", "effect", "step")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CALLS_BACK_FIELD_NUMBER: _ClassVar[int]
     IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     handle: int
     calls_back: bool
     is_traced: bool
     effect: Effect
-    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ...) -> None: ...
+    step: int
+    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Effect(_message.Message):
     __slots__ = ("client", "epoch", "sequence", "attempt", "acknowledged", "is_saved")
