@@ -498,6 +498,7 @@ MODELS = Group(
         Case("embeddings"),
         Case("tensorflow_embeddings", "tensorflow"),
         Case("decoupled"),
+        Case("recording"),
     ),
     (
         Row("bind of 1,000 arrays", "1,000 variables initialized by a step of a session", 1.1),
@@ -507,6 +508,8 @@ MODELS = Group(
         Row("embedding step, 10 million rows", "TensorFlow embedding step, 10 million rows", 0.5),
         Row("embedding step, 100 thousand rows", "TensorFlow embedding step, 100 thousand rows"),
         Row("steps of a learner", "steps alone", 1.05),
+        Row("recorded closures of an MLP", "closures of an MLP", 1.03),
+        Row("recorded step that adds to a variable", "step that adds to a variable"),
     ),
 )
 

@@ -32,6 +32,7 @@ PAGES = {
     "queues": 3,
     "quickstart": 3,
     "recipes": 1,
+    "replay": 1,
     "saving": 4,
     "training": 4,
     "troubleshooting": 2,

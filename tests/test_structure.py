@@ -64,6 +64,8 @@ PUBLIC = [
     "RayCluster",
     "ReaderBase",
     "RemoteValue",
+    "Replay",
+    "ReplayedStep",
     "RunMetadata",
     "RunOptions",
     "Session",

@@ -104,6 +104,8 @@ from jflow.client.ops import substr as substr
 from jflow.client.ops import trainable_variables as trainable_variables
 from jflow.client.ops import variable_creator_scope as variable_creator_scope
 from jflow.client.ops import variables_initializer as variables_initializer
+from jflow.client.replay import Replay as Replay
+from jflow.client.replay import ReplayedStep as ReplayedStep
 from jflow.client.runtime.performance import performance_report as performance_report
 from jflow.client.runtime.telemetry import opentelemetry_spans as opentelemetry_spans
 from jflow.client.runtime.tracing import RunMetadata as RunMetadata

@@ -19,7 +19,19 @@ from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
 from jflow.base.progress import Progress
 from jflow.base.text import printable
-from jflow.cli import bench, completion, doctor, engines, listing, logs, status, timeline, top, up
+from jflow.cli import (
+    bench,
+    completion,
+    doctor,
+    engines,
+    listing,
+    logs,
+    replay,
+    status,
+    timeline,
+    top,
+    up,
+)
 from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
@@ -123,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_command(commands)
     for watching in (status, top, dashboard, timeline, listing, logs, doctor):
         watching.add_commands(commands)
+    replay.add_command(commands)
     bench.add_command(commands)
     engines.add_commands(commands)
     completion.add_command(commands)

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,7 @@ from jflow.base.cluster import Device, DeviceFilters, Target, Task, Wiring, spli
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
 from jflow.base.options import ConfigProto, SessionDefaults
+from jflow.client.recording import SessionRecorder, recorder_of
 from jflow.client.runtime.backend import DeviceInfo, Executable, with_meshes
 from jflow.client.runtime.remote_step import Numbering, RemoteExecutable
 from jflow.client.runtime.restarts import Restarts
@@ -142,6 +144,8 @@ class RemoteBackend:
         self._steps: WeakValueDictionary[int, RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
         self.numbering = Numbering(self.owner)
+        path, limit_bytes = config.record, config.record_limit_bytes
+        self.recording = SessionRecorder(recorder_of(path, limit_bytes)) if path else None
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         info = self.connection(deadline).info
@@ -167,6 +171,9 @@ class RemoteBackend:
 
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
+        if self.recording is not None:
+            every = partial(self._all_variables, deadline)
+            self.recording.joined(client, every, self._connect_timeout, deadline)
         tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
         while True:
             restarted_tasks = self.restarts.known(tasks)
@@ -220,6 +227,11 @@ class RemoteBackend:
                 "the state of an isolated session cannot move, because a task frees it with the "
                 "last step that uses it there; open the session without isolate_session_state"
             )
+        if self.recording is not None:
+            raise UnimplementedError(
+                "the state of a recorded session cannot move, because run logs do not say where "
+                "it was when; open the session without ConfigProto.record"
+            )
         self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
 
     def save(
@@ -240,6 +252,9 @@ class RemoteBackend:
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
         path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
+        if self.recording is not None:
+            client, variables = self.connection(deadline), self._all_variables(deadline)
+            self.recording.read_values(client, variables, self._connect_timeout, deadline)
         return SaveReport.from_bytes(record)
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
@@ -311,6 +326,11 @@ class RemoteBackend:
             n_variables = max((one.totals.get("variables", 0) for one in found), default=0)
             first += MAX_ITEMS
 
+    def _all_variables(self, deadline: Deadline) -> Iterator[VariableStatus]:
+        """Yields the variables of all tasks that answer."""
+        tasks = _visible_tasks(self.connection(deadline).info, self._filters)
+        return self._variables_on(tasks, deadline)
+
     def page(self) -> str:
         return page_of([f"grpc://{self._meant.address}"])
 
@@ -323,6 +343,8 @@ class RemoteBackend:
         # Without the lock, which a connecting thread holds. That thread sets `_client` and then
         # reads `_is_closed`; this one sets `_is_closed` and then reads `_client`. So at least one
         # of them sees both and closes the client.
+        if self.recording is not None and not self._is_closed:
+            self.recording.leave()
         self._is_closed = True
         self._query_steps.clear()
         client = self._client

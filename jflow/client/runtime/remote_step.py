@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -19,6 +20,7 @@ from jflow.base.failpoints import failpoint
 from jflow.base.progress import shown_if_long
 from jflow.base.text import bytes_text
 from jflow.base.values import Array, narrowed
+from jflow.client.recording import SessionRecorder, StepRecorder
 from jflow.client.runtime.restarts import Restarts
 from jflow.compiler.pipeline import CompiledStep
 from jflow.errors import (
@@ -77,10 +79,12 @@ class StepRegistry(Protocol):
     Attributes:
       numbering: the numbers of steps that are repeated.
       restarts: what it does when tasks have restarted.
+      recording: what records its steps; None if they are not recorded.
     """
 
     numbering: Numbering
     restarts: Restarts
+    recording: SessionRecorder | None
 
     def connection(self, deadline: Deadline) -> MasterClient:
         """Returns the connection to the master; connects, or reconnects, if necessary."""
@@ -97,6 +101,11 @@ def _release(registrations: list[tuple[MasterClient | None, int]]) -> None:
     for client, handle in registrations:
         if client is not None:
             client.release(handle)
+
+
+def _note_returned(recorder: StepRecorder, step_id: int, ended: Future[list[Array]]) -> None:
+    if not ended.cancelled() and ended.exception() is None:
+        recorder.returned(step_id, ended.result())
 
 
 @forks.guarded("prepare", "run", "start", "compute")
@@ -116,6 +125,9 @@ class RemoteExecutable:
         self._backend = backend
         self._refusal = unsupported(compiled.plans)
         self._is_numbered = writes_once(compiled.plans)
+        self._recorder: StepRecorder | None = None
+        if (recording := backend.recording) is not None:
+            self._recorder = recording.step(self.plans, self._artifacts, self._n_fetches)
         self._lock = threading.Lock()
         self._registrations: list[tuple[MasterClient | None, int]] = []
         # The finalizer has the list only: a reference to this object would keep it alive.
@@ -142,10 +154,30 @@ class RemoteExecutable:
             self._check(effect)
         client, handle = self._register(deadline)
         try:
-            return client.run_step(handle, feeds, deadline, self._callbacks, records, effect)
+            return self._run_on(client, handle, feeds, deadline, records, effect)
         except RestartedError as error:
             self._outlive(error, (client, handle))
         return self.run(feeds, deadline, effect=effect, records=records)
+
+    def _run_on(
+        self,
+        client: MasterClient,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        records: list[TaskRecord] | None,
+        effect: Effect | None,
+    ) -> list[Array]:
+        """Runs the step once, by its registration, and records that if the session is recorded."""
+        recorder = self._recorder
+        if recorder is None:
+            return client.run_step(handle, feeds, deadline, self._callbacks, records, effect)
+        step_id = recorder.next_run()
+        recorder.begin(step_id, feeds)
+        functions = recorder.functions(step_id, self._callbacks)
+        values = client.run_step(handle, feeds, deadline, functions, records, effect, step_id)
+        recorder.returned(step_id, values)
+        return values
 
     def _run_numbered(
         self,
@@ -158,7 +190,7 @@ class RemoteExecutable:
         client, handle = self._register(deadline)
         while True:
             try:
-                return client.run_step(handle, feeds, deadline, (), records, effect)
+                return self._run_on(client, handle, feeds, deadline, records, effect)
             except RestartedError as restarted:
                 self._outlive(restarted, (client, handle))
                 client, handle = self._register(deadline)
@@ -208,7 +240,15 @@ class RemoteExecutable:
                 "a step that calls Python functions cannot be started without blocking; use run"
             )
         client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline, effect, records)
+        recorder = self._recorder
+        if recorder is None:
+            return client.start(handle, feeds, deadline, effect, records)
+        step_id = recorder.next_run()
+        started = client.start(handle, feeds, deadline, effect, records, step_id)
+        # Afterwards, so that a worker does not wait for it. The feeds do not change meanwhile.
+        recorder.begin(step_id, feeds)
+        started.add_done_callback(partial(_note_returned, recorder, step_id))
+        return started
 
     def compute(
         self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None

@@ -13,7 +13,7 @@ from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.client.runtime.backend import Backend
 from jflow.client.runtime.local import LocalBackend
-from jflow.errors import NotFoundError
+from jflow.errors import InvalidArgumentError, NotFoundError
 
 _SCHEME = "grpc://"
 
@@ -21,6 +21,11 @@ _SCHEME = "grpc://"
 def open_backend(target: str, config: ConfigProto) -> Backend:
     """Returns an unconnected backend for a target that `checked_target` has accepted."""
     if not target:
+        if config.record:
+            raise InvalidArgumentError(
+                "ConfigProto.record needs a cluster: steps of this process are not recorded; start "
+                "one here by jflow.train.Server or `jflow up`, and give its address as the target"
+            )
         return LocalBackend(config)
     from jflow.client.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
 
