@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 0; 1 for a failure, such as a cluster that does not answer; 2 for an invalid
-      argument or environment variable; 3 if some of the tasks of a cluster do not answer; 141, as
+      argument or environment variable; 3 if some of the tasks of a cluster do not answer, or a run
+      log lacks something; 141, as
       of a program that SIGPIPE ends, if what reads its output has ended, as in `jflow ls | head`.
     """
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jflow.base.text import printable, table
+from jflow.cli.status import PARTIAL
 
 if TYPE_CHECKING:
     from jflow.client.replay import Replay, ReplayedStep
@@ -61,7 +62,9 @@ def _replay(options: argparse.Namespace) -> int:
         if options.save is not None:
             _save(replay, options.save)
             print(f"the values are in {options.save}")
-    return 1 if any(step.n_different for step in steps) else 0
+        if any(step.n_different for step in steps):
+            return 1
+        return PARTIAL if replay.problems else 0
 
 
 def _computed(replay: Replay, until: int | None) -> list[ReplayedStep]:
@@ -107,8 +110,11 @@ def _summary(replay: Replay, steps: Sequence[ReplayedStep]) -> str:
         counts = sorted(Counter(step.staleness for step in updates).items())
         found = ", ".join(f"{staleness} ({n} steps)" for staleness, n in counts)
         lines.append(f"updates of others between what a step read and its own: {found}")
-    equal = "all are equal, bit for bit" if not n_different else f"{n_different} differ"
-    lines.append(f"{n_compared} values that steps returned were compared with the run: {equal}")
+    if n_compared:
+        equal = "all are equal, bit for bit" if not n_different else f"{n_different} differ"
+        lines.append(f"{n_compared} values that steps returned were compared with the run: {equal}")
+    else:
+        lines.append("no step returned a value that could be compared with the run")
     lines += [f"bits may differ here: {doubt}" for doubt in replay.doubts]
     lines += replay.problems
     rows = [
@@ -119,7 +125,11 @@ def _summary(replay: Replay, steps: Sequence[ReplayedStep]) -> str:
 
 
 def _save(replay: Replay, path: Path) -> None:
-    import numpy as np  # noqa: PLC0415 - it is not needed before
+    from zipfile import ZipFile  # noqa: PLC0415 - these are not needed before
 
-    with path.open("wb") as file:
-        np.savez(file, **replay.variables)  # type: ignore[arg-type]
+    from numpy.lib.format import write_array  # noqa: PLC0415
+
+    with ZipFile(path, "w") as archive:  # as numpy.savez, which takes no variable named "file"
+        for name, value in replay.variables.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                write_array(file, value, allow_pickle=False)

@@ -31,16 +31,16 @@ N_ATTEMPTS = 1 << 7
 one when it runs a step again that met an older one."""
 
 N_IDS = N_ATTEMPTS << 32
-"""How many numbers the steps of one session have, from a multiple of this."""
+"""How many numbers the steps of one session have, from a random multiple of `N_ATTEMPTS` on."""
 
 MAX_BYTES = 64 << 20
 """What a task keeps for its clients; older entries go first."""
 
-_ENTRY_BYTES = 256
-"""The memory of an entry without arrays, about."""
+_ENTRY_BYTES, _VARIABLE_BYTES = 256, 160
+"""The memory of an entry without arrays, and of each variable in it, about."""
 
-_PART_BYTES = 4 << 20
-_PART_ENTRIES = 10_000
+_PART_BYTES = 1 << 20
+"""What travels at once, by the memory that it takes here; encoded it is less."""
 
 Touched = tuple[int, int, bool]
 """A variable that a program reads or writes: its index in the plan, the number of updates that it
@@ -201,21 +201,20 @@ class Journal:
         for entry in islice(self._entries, start - self._first, None):
             found.append(entry)
             n_bytes += _size_of(entry)
-            if n_bytes > _PART_BYTES or len(found) == _PART_ENTRIES:
+            if n_bytes > _PART_BYTES:
                 break
         return start, found, self._first + len(self._entries) - start - len(found)
 
 
 def recorded_ids(step_id: int) -> range:
-    """Returns the numbers of the session that has a recorded step.
+    """Returns the numbers of a session whose first recorded step has this one.
 
     Raises:
       InvalidArgumentError: if the number cannot be that of a recorded step.
     """
     if not RECORDED <= step_id < 2 * RECORDED or step_id % N_ATTEMPTS:
         raise InvalidArgumentError(f"a recorded step cannot have the number {step_id:#x}")
-    first = step_id - step_id % N_IDS
-    return range(first, first + N_IDS)
+    return range(step_id, step_id + N_IDS)
 
 
 def packed(first: int, entries: Sequence[JournalEntry], n_left: int) -> JournalPart:
@@ -242,4 +241,5 @@ def packed(first: int, entries: Sequence[JournalEntry], n_left: int) -> JournalP
 
 
 def _size_of(entry: JournalEntry) -> int:
-    return _ENTRY_BYTES + sum(map(memory_bytes, entry.values))
+    n_bytes = _ENTRY_BYTES + _VARIABLE_BYTES * len(entry.touched)
+    return n_bytes + sum(map(memory_bytes, entry.values))

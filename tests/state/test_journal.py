@@ -65,7 +65,7 @@ def test_the_oldest_entries_go_first_and_the_reader_sees_that_they_are_missing()
         journal.add(JournalEntry(RECORDED + n, PLANS[0], CALL, values=(np.zeros(100, np.uint8),)))
     first, entries, n_left = journal.read(0)
     assert first + len(entries) == 100
-    assert 90 > first > 50
+    assert 95 > first > 50
     assert not n_left
     assert entries[0].step == RECORDED + first
     assert journal.read(100) == (100, [], 0)
@@ -87,12 +87,14 @@ def test_it_is_read_in_parts():
         assert n_left == 25_000 - position
         if not n_left:
             break
-    assert sizes == [10_000, 10_000, 5_000]
+    assert sum(sizes) == 25_000
+    assert len(sizes) > 5
 
 
 def test_numbers_of_recorded_steps_are_those_of_one_session():
-    ids = recorded_ids(RECORDED + 5 * N_IDS + 3 * N_ATTEMPTS)
-    assert (ids.start, len(ids)) == (RECORDED + 5 * N_IDS, N_IDS)
+    first = RECORDED + 5 * N_IDS + 3 * N_ATTEMPTS
+    ids = recorded_ids(first)
+    assert (ids.start, len(ids)) == (first, N_IDS)
     for number in (0, RECORDED - N_ATTEMPTS, RECORDED + 1, 2 * RECORDED):
         with pytest.raises(tf.errors.InvalidArgumentError, match="cannot have the number"):
             recorded_ids(number)

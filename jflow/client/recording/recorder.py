@@ -11,11 +11,10 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -35,8 +34,14 @@ _LOG = logging.getLogger(__name__)
 _PERIOD_S = 0.25
 """How often the journals of tasks are read."""
 
-_ANSWER_S = 2.0
-"""How long a task has to answer, in seconds."""
+_ANSWER_S, _LAST_S = 2.0, 4.0
+"""How long tasks have to answer, and all of them the last time, in seconds."""
+
+_SILENT_S = 2.0
+"""For how long a task is not asked again that did not answer, in seconds."""
+
+_N_MORE = 8
+"""How often the journals are read after the log is full, for runs that are in it."""
 
 _recorders: dict[str, RunRecorder] = {}
 _opening = threading.Lock()
@@ -60,7 +65,7 @@ def recorder_of(path: str, limit_bytes: int) -> RunRecorder:
         return _recorders[path]
 
 
-@forks.guarded("write", ignored=("leave",))
+@forks.guarded("write", ignored=("add", "leave"))
 class RunRecorder:
     """Writes one log; thread-safe.
 
@@ -73,22 +78,25 @@ class RunRecorder:
     """
 
     def __init__(self, path: str, limit_bytes: int) -> None:
-        self._path = path
-        # A session may be closed by the garbage collector, wherever this thread is.
-        self._lock = threading.RLock()
+        self._path, self._pid = path, os.getpid()
+        # Reentrant, because the garbage collector may close a session in any line of any thread.
+        self._lock, self._reading = threading.RLock(), threading.RLock()
+        self._is_writing = False
         self._writer: LogWriter | None = LogWriter(path, limit_bytes)
         self._clients: dict[object, MasterClient] = {}
-        self._reading = threading.RLock()
         self._has_sessions = threading.Event()
         self._reason = ""
         self._positions: dict[Task, JournalPosition] = {}
+        self._silent_until: dict[Task, float] = {}
         self.former = threading.Lock()
         self.has_former = False
         version: str = sys.modules["jflow"].__version__
-        header = LogHeader(VERSION, secrets.token_hex(8), version, this_platform(), time.time())
+        header = LogHeader(VERSION, version, this_platform())
         self.write(lambda _: header)
         atexit.register(self._end)
         threading.Thread(target=self._read_on, name="jflow recorder", daemon=True).start()
+
+    # Writing ------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -115,8 +123,9 @@ class RunRecorder:
     ) -> bool:
         """Writes a record, also after the log is full. The lock must be held."""
         writer = self._writer
-        if writer is None:
+        if writer is None or self._is_writing:
             return False
+        self._is_writing = True
         try:
             write(writer, make(writer))
         except LogFullError as full:
@@ -124,15 +133,23 @@ class RunRecorder:
             writer.is_limited = False  # for what tasks have noted of the runs that are in it
         except OSError as error:
             self._give_up(str(error))
-            writer.close()
-            self._writer = None
+            self._close()
         else:
             return True
+        finally:
+            self._is_writing = False
         return False
 
     def _give_up(self, reason: str) -> None:
         self._reason = reason
         _LOG.warning("the run log %s ends, and the run goes on: %s", self._path, reason)
+
+    def _close(self, unread: Iterable[Task] = ()) -> None:
+        """Ends a log to which nothing more can be added. The lock must be held."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.end(self._reason, map(str, unread))
+            writer.close()
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -143,16 +160,21 @@ class RunRecorder:
             self._has_sessions.set()
 
     def leave(self, session: object) -> None:
-        """Reads the journals once more; with the last session, the log ends unless one joins."""
-        self._read()
+        """Ends the recording of a session, whose connection must still be open.
+
+        With the last session the journals are read to their ends, for up to `_LAST_S`, and the log
+        ends unless another one joins.
+        """
+        with self._lock:
+            # The garbage collector may close it while this thread writes; then nothing is read.
+            is_last = [*self._clients] == [session] and not self._is_writing
+        if is_last:
+            self._end()
         with self._lock:
             self._clients.pop(session, None)
-            is_last = not self._clients
-            if is_last:
+            if not self._clients:
                 self._has_sessions.clear()
-        if is_last:
-            self.has_former = False
-            self._end()
+                self.has_former = False
 
     def use(self, tasks: Collection[Task]) -> None:
         """Notes that steps use these tasks, whose journals are read from now on."""
@@ -163,65 +185,74 @@ class RunRecorder:
     # Journals -----------------------------------------------------------------------------------
 
     def _read_on(self) -> None:
-        while self._writer is not None:
+        n_more = _N_MORE
+        while self._writer is not None and n_more:
             self._has_sessions.wait()
             time.sleep(_PERIOD_S)
-            is_full = bool(self._reason)
-            self._read()
-            self._flush()
-            if is_full:
-                self._close()
+            n_more -= bool(self._reason)
+            unread = self._read(Deadline(_ANSWER_S))
+            with self._lock:
+                if not n_more:
+                    self._close(unread)
+                elif self._writer is not None:
+                    with suppress(OSError, LogFullError):
+                        self._writer.flush()
 
-    def _read(self) -> None:
-        """Reads the journals of all tasks to their ends, over any connection that is open."""
+    def _read(self, limit: Deadline, *, every: bool = False) -> Collection[Task]:
+        """Reads the journals of tasks to their ends, over any connection that is open.
+
+        Args:
+          limit: how long it may take.
+          every: whether tasks are asked, too, that did not answer a moment ago.
+
+        Returns:
+          The tasks that did not answer.
+        """
         with self._reading:
             with self._lock:
                 clients = [client for client in self._clients.values() if client.is_open]
+                now = time.monotonic()
+                tasks = {*self._positions}
+            left = {one for one in tasks if every or self._silent_until.get(one, now) <= now}
+            skipped, unread = tasks - left, set[Task]()
             for client in clients:
                 try:
-                    while self._read_parts(client):
-                        pass
+                    while left and limit.remaining() != 0:
+                        left, silent = self._read_parts(client, left, limit)
+                        unread |= silent
                 except OpError:
                     continue
-                return
+                break
+            unread |= left
+            self._silent_until.update(dict.fromkeys(unread, time.monotonic() + _SILENT_S))
+        return unread | skipped
 
-    def _read_parts(self, client: MasterClient) -> bool:
-        """Reads on in the journals; returns whether there was more than fits in an answer."""
+    def _read_parts(
+        self, client: MasterClient, tasks: Collection[Task], limit: Deadline
+    ) -> tuple[set[Task], set[Task]]:
+        """Reads on in the journals of tasks; returns those with more, and those without answer."""
         with self._lock:
-            positions = [*self._positions.values()]
-        if not positions:
-            return False
-        parts = client.call(
-            WatchedCluster.read_journals, positions, _ANSWER_S, Deadline(2 * _ANSWER_S)
-        )
-        new = [one for one in parts if one.part.n_entries]
-        for one in new:
-            with self._lock:
-                if not self._write(partial(_noted, one)):
-                    return False
+            positions = [self._positions[task] for task in sorted(tasks)]
+        seconds = min(_ANSWER_S, limit.remaining() or _ANSWER_S)
+        found = client.call(WatchedCluster.read_journals, positions, seconds, limit)
+        with self._lock:
+            for one in found:
+                self._silent_until.pop(one.task, None)
+                if one.part.n_entries and not self._write(partial(_noted, one)):
+                    return set(), set()
                 self._positions[one.task] = one.end
-        return any(one.part.n_left for one in new)
-
-    def _flush(self) -> None:
-        with self._lock:
-            if self._writer is not None:
-                with suppress(OSError, LogFullError):
-                    self._writer.flush()
+        return {one.task for one in found if one.part.n_left}, {*tasks} - {
+            one.task for one in found
+        }
 
     def _end(self) -> None:
-        """Writes that the log is whole, or why it ends early."""
-        self._read()
+        """Reads the journals to their ends, and writes that the log is whole, or what it lacks."""
+        if os.getpid() != self._pid or not self._clients:
+            return  # it is a child of the program, which ends, or that is written
+        unread = self._read(Deadline(_LAST_S), every=True)
         with self._lock:
             if self._writer is not None:
-                self._writer.end(self._reason)
-
-    def _close(self) -> None:
-        """Closes a log that is full."""
-        with self._lock:
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                writer.end(self._reason)
-                writer.close()
+                self._writer.end(self._reason, map(str, sorted(unread)))
 
 
 def _noted(found: TaskJournal, writer: LogWriter) -> LogJournal:
@@ -230,7 +261,6 @@ def _noted(found: TaskJournal, writer: LogWriter) -> LogJournal:
         str(found.task),
         found.incarnation,
         part.first,
-        part.n_entries,
         part.packed,
         writer.values(part.values),
         ExecutionPlatform.from_bytes(part.platform),

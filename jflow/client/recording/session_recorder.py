@@ -40,14 +40,13 @@ class SessionRecorder:
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder
-        first = RECORDED + N_IDS * secrets.randbelow(RECORDED // N_IDS)
+        # At random, and not in ranges of sessions: two sessions must not run steps of one number.
+        first = RECORDED + N_ATTEMPTS * secrets.randbelow((RECORDED - N_IDS) // N_ATTEMPTS)
         self._ids = itertools.count(first, N_ATTEMPTS)
 
-    def step(
-        self, plans: Sequence[Plan], artifacts: Mapping[str, Array], n_fetches: int
-    ) -> StepRecorder:
+    def step(self, plans: Sequence[Plan], artifacts: Mapping[str, Array]) -> StepRecorder:
         """Returns what records the runs of a step."""
-        return StepRecorder(self._recorder, self._ids, plans, artifacts, n_fetches)
+        return StepRecorder(self._recorder, self._ids, plans, artifacts)
 
     def joined(
         self,
@@ -84,7 +83,12 @@ class SessionRecorder:
           connect_timeout: how long to wait for a task that does not answer, in seconds.
           deadline: of the call.
         """
-        for plan in reading_plans(variables):
+        try:
+            plans = [*reading_plans(variables)]
+        except OpError as error:
+            _LOG.warning("the run log lacks values that variables had before: %s", error.message)
+            return
+        for plan in plans:
             try:
                 self._read_values(client, plan, connect_timeout, deadline)
             except OpError as error:
@@ -96,9 +100,8 @@ class SessionRecorder:
     def _read_values(
         self, client: MasterClient, plan: Plan, connect_timeout: float, deadline: Deadline
     ) -> None:
-        n_fetches = len(plan.variables)
-        step = self.step([plan], {}, n_fetches)
-        registered = client.register([plan], n_fetches, {}, connect_timeout, deadline)
+        step = self.step([plan], {})
+        registered = client.register([plan], len(plan.variables), {}, connect_timeout, deadline)
         try:
             run = step.next_run()
             step.begin(run, [])
@@ -118,7 +121,7 @@ class StepRecorder:
     Args:
       recorder: writes the log.
       ids: numbers for runs.
-      plans, artifacts, n_fetches: the step.
+      plans, artifacts: the step.
     """
 
     def __init__(
@@ -127,10 +130,9 @@ class StepRecorder:
         ids: Iterable[int],
         plans: Sequence[Plan],
         artifacts: Mapping[str, Array],
-        n_fetches: int,
     ) -> None:
         self._recorder, self._ids = recorder, iter(ids)
-        self._plans, self._artifacts, self._n_fetches = plans, artifacts, n_fetches
+        self._plans, self._artifacts = plans, artifacts
         self._number: int | None = None
 
     def next_run(self) -> int:
@@ -141,17 +143,23 @@ class StepRecorder:
                 return 0
         return next(self._ids) if self._recorder.is_open else 0
 
-    def begin(self, run: int, feeds: Sequence[Array]) -> None:
-        """Writes that a run begins, with the values that it is fed."""
+    def begin(self, run: int, feeds: Sequence[Array], attempt: int = 1) -> bool:
+        """Writes that a run begins, with the values that it is fed; returns whether it did.
+
+        Args:
+          run: the number of the run.
+          feeds: the values.
+          attempt: of a step that is applied once: how often it was sent.
+        """
         if not run:
-            return
+            return False
         arrays, begun = [*map(np.asarray, feeds)], time.time()
 
         def record(writer: LogWriter) -> LogRun:
             assert self._number is not None
-            return LogRun(run, self._number, writer.values(arrays), begun)
+            return LogRun(run, self._number, writer.values(arrays), begun, attempt)
 
-        self._recorder.write(record)
+        return self._recorder.write(record)
 
     def functions(self, run: int, functions: Sequence[ClientFunction]) -> Sequence[ClientFunction]:
         """Returns the functions of the client that a run calls, so that their results are kept."""
@@ -188,7 +196,6 @@ class StepRecorder:
         return LogStep(
             tuple(map(plan_to_bytes, plans)),
             dict(sorted(zip(digests, numbers, strict=True))),
-            self._n_fetches,
             _title_of(plans),
         )
 

@@ -73,16 +73,14 @@ def uses_of(attempt: RecordedAttempt) -> dict[int, list[VersionUse]]:
     found: dict[int, list[VersionUse]] = {}
     for (device, position), touched in attempt.touched.items():
         plan = attempt.run.step.by_device[device]
-        incarnation = attempt.incarnations[str(device.task)]
-        found[id(plan.instructions[position])] = [
-            VersionUse(
-                VariableId.of(device, plan.variables[number].key),
-                number,
-                Version(incarnation, n_updates),
-                is_written,
-            )
-            for number, n_updates, is_written in touched
-        ]
+        life = attempt.lives[str(device.task)]
+        # A program that returns what a variable was before its own update uses it once.
+        uses: dict[VariableId, VersionUse] = {}
+        for number, n_updates, is_written in touched:
+            variable = VariableId.of(device, plan.variables[number].key)
+            written = is_written or (variable in uses and uses[variable].is_written)
+            uses[variable] = VersionUse(variable, number, Version(life, n_updates), written)
+        found[id(plan.instructions[position])] = [*uses.values()]
     return found
 
 

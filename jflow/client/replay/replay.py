@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
 
 from jflow.base.cards import Card, Carded, CardTable
@@ -15,7 +16,7 @@ from jflow.client.replay.attempt import AttemptReplay, ReplayState, uses_of
 from jflow.client.replay.gate import Version, VersionGate, VersionUse
 from jflow.client.replay.programs import DevicesOfRun, ReplayPrograms
 from jflow.client.run_log import RunLog, read_logs
-from jflow.client.run_log.reader import RecordedAttempt
+from jflow.client.run_log.reader import RecordedAttempt, well_formed
 from jflow.errors import FailedPreconditionError, NotFoundError
 from jflow.plan import Fetch
 from jflow.plan import Run as ProgramRun
@@ -88,11 +89,12 @@ class Replay(Carded, Closing):
         )
         self.n_steps = 0
         attempts = self._log.attempts
-        steps = dict.fromkeys(attempt.run.step for attempt in attempts)
-        devices = DevicesOfRun(plan for step in steps for plan in step.plans)
-        self._former = dict(_former_values(attempts))
-        uses = [use for attempt in attempts for found in uses_of(attempt).values() for use in found]
-        self._gate = VersionGate(uses, self._former)
+        with well_formed(paths):
+            steps = dict.fromkeys(attempt.run.step for attempt in attempts)
+            devices = DevicesOfRun(plan for step in steps for plan in step.plans)
+            self._former = dict(_former_values(attempts))
+            found = [uses for attempt in attempts for uses in uses_of(attempt).values()]
+        self._gate = VersionGate([use for uses in found for use in uses], self._former)
         self._programs = ReplayPrograms(devices)
         self._containers = Containers(LOCAL_TASK)
         self._state = ReplayState(
@@ -212,9 +214,7 @@ class Replay(Carded, Closing):
                 f"{run.step.title!r} did not do again all that it did in the run{why}"
             )
         expected = None if run.returned is None else run.returned.checksums
-        pairs = (
-            [] if computed is None or expected is None else [*zip(computed, expected, strict=True)]
-        )
+        pairs = [*zip_longest(computed, expected)] if computed and expected else []
         replayed.close()
         self.n_steps += bool(updated)
         return ReplayedStep(
@@ -222,7 +222,7 @@ class Replay(Carded, Closing):
             run.step.title,
             run.file.path,
             run.record.time,
-            tuple(attempt.incarnations),
+            tuple(attempt.lives),
             tuple(updated),
             _staleness(uses),
             computed is None,
@@ -231,21 +231,22 @@ class Replay(Carded, Closing):
         )
 
     def _check_end(self) -> None:
-        """Notes what the logs lack for the steps that did not end."""
+        """Notes why steps did not end, and ends them."""
         for attempt in self._running:
             use = self._gate.unknown(attempt.wanted)
-            if use is not None and self._log.is_whole:
-                why = "; ".join(self.problems) or (
-                    "a program that did not record has written it; record all programs, and give "
-                    "all their logs"
-                )
+            if use is not None and not self.problems:
                 raise FailedPreconditionError(
                     f"the run logs lack version {use.version.n_updates} of {use.variable}, which "
-                    f"{attempt.attempt.run.step.title!r} used: {why}"
+                    f"{attempt.attempt.run.step.title!r} used: a program that did not record has "
+                    "written it; record all programs, and give all their logs"
                 )
         if self._running:
+            first = self._running[0]
+            use = self._gate.unknown(first.wanted) or next(iter(first.wanted), None)
+            needs = "" if use is None else f"version {use.version.n_updates} of {use.variable}"
             self.problems.append(
-                f"the logs end before {len(self._running)} steps that they begin: a log was cut"
+                f"{len(self._running)} steps cannot be computed, such as "
+                f"{first.attempt.run.step.title!r}, which needs {needs or 'another step'}"
             )
         for attempt in self._running:
             attempt.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,9 +32,9 @@ from jflow.client.run_log.records import (
     LogValue,
 )
 from jflow.client.run_log.writer import data_path
-from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError, OpError
 from jflow.net.protocol import plan_from_bytes
-from jflow.plan import Plan
+from jflow.plan import Plan, Run
 from jflow.state.journal import N_ATTEMPTS, PackedEntries, PackedEntry, Touched
 from jflow.state.records.crc32c import checksum
 
@@ -58,7 +60,7 @@ class _File:
         last: Record | None = None
         for last in decoded(_contents(path), path):
             self.of_kind[type(last)].append(last)
-        self.is_whole = isinstance(last, LogEnd)
+        self.end = last if isinstance(last, LogEnd) else None
         headers: list[LogHeader] = self.of_kind[LogHeader]
         if not headers:
             raise InvalidArgumentError(f"the run log {path} was cut before it had begun")
@@ -95,12 +97,11 @@ class _File:
                 f"{data_path(self.path)}, is not the one that was written"
             )
         raw = np.frombuffer(data, np.uint8)
-        if value.dtype == string.name:
-            strings, _ = read_strings(raw, math.prod(value.shape))
-            return strings.reshape(value.shape)
-        if value.dtype not in NUMBERS:
-            raise InvalidArgumentError(f"the run log {self.path} has the dtype {value.dtype!r}")
-        return raw.view(NUMBERS[value.dtype]).reshape(value.shape)
+        with well_formed([self.path]):
+            if value.dtype == string.name:
+                strings, _ = read_strings(raw, math.prod(value.shape))
+                return strings.reshape(value.shape)
+            return raw.view(NUMBERS[value.dtype]).reshape(value.shape)
 
 
 class RecordedStep:
@@ -112,12 +113,11 @@ class RecordedStep:
 
     Attributes:
       title: the operations that it computes, for people.
-      n_fetches: how many values it fetches.
     """
 
     def __init__(self, file: _File, record: LogStep) -> None:
         self._file, self._record = file, record
-        self.title, self.n_fetches = record.title, record.n_fetches
+        self.title = record.title
 
     @cached_property
     def plans(self) -> Sequence[Plan]:
@@ -174,15 +174,29 @@ class RecordedAttempt:
 
     Attributes:
       run: the run.
-      incarnations: those of its tasks.
+      lives: for each of its tasks, which incarnation of the server it was, counted from 0 on.
       touched: the variables of its programs, by instruction.
       values: the results of its calls of the host, by instruction; functions that load them.
     """
 
     run: RecordedRun
-    incarnations: dict[str, int] = field(default_factory=dict)
+    lives: dict[str, int] = field(default_factory=dict)
     touched: dict[InstructionKey, tuple[Touched, ...]] = field(default_factory=dict)
     values: dict[InstructionKey, tuple[_File, tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all programs that use variables were noted."""
+        return all(
+            (plan.device, position) in self.touched
+            for plan in self.run.step.plans
+            for position in _noted_positions(plan)
+        )
+
+    def check(self, key: InstructionKey) -> None:
+        """Raises LookupError if its step has no such instruction."""
+        device, position = key
+        self.run.step.by_device[device].instructions[position]
 
     def results_at(self, key: InstructionKey) -> list[Array] | None:
         """Returns the results of a call of the host; None if it did not end."""
@@ -197,13 +211,11 @@ class RunLog:
     Attributes:
       attempts: what the runs of steps did, in the order in which the programs began them.
       platforms: what computed the run, by the names of tasks.
-      is_whole: whether no log was cut.
       problems: what the logs lack, as sentences.
     """
 
     attempts: list[RecordedAttempt]
     platforms: dict[str, ExecutionPlatform]
-    is_whole: bool
     problems: list[str]
 
 
@@ -215,31 +227,105 @@ def read_logs(paths: Sequence[str]) -> RunLog:
     """
     files = [_File(path) for path in paths]
     runs = {run.record.id: run for file in files for run in _runs(file)}
-    problems = [
-        f"{file.path} ends early: {end.reason}"
-        for file in files
-        for end in cast(list[LogEnd], file.of_kind[LogEnd])
-        if end.reason
-    ]
-    is_whole = all(file.is_whole for file in files)
-    attempts: dict[int, RecordedAttempt] = {}
     platforms: dict[str, ExecutionPlatform] = {}
-    for (task, incarnation), journal in _journals(files, platforms, problems).items():
-        for number in sorted(journal):
-            file, devices, entry, values = journal[number]
-            run = runs.get(entry.step - entry.step % N_ATTEMPTS)
-            if run is None:
-                continue
-            attempt = attempts.setdefault(entry.step, RecordedAttempt(run))
-            attempt.incarnations[task] = incarnation
-            key = devices[entry.device], entry.instruction
-            # What was noted last counts: earlier ones were given up.
-            if entry.touched:
-                attempt.touched[key] = tuple(entry.variables())
-            else:
-                attempt.values[key] = file, values
+    problems = [problem for file in files for problem in _problems_of(file)]
+    attempts: dict[int, RecordedAttempt] = {}
+    with well_formed(paths):
+        journals = _journals(files, platforms, problems)
+        lives = _lives_of(files)
+        for (task, incarnation), journal in journals.items():
+            for number in sorted(journal):
+                file, devices, entry, values = journal[number]
+                run = runs.get(entry.step - entry.step % N_ATTEMPTS)
+                if run is None:
+                    continue
+                attempt = attempts.setdefault(entry.step, RecordedAttempt(run))
+                attempt.lives[task] = lives[task, incarnation]
+                key = devices[entry.device], entry.instruction
+                attempt.check(key)
+                # What was noted last counts: earlier ones were given up.
+                if entry.touched:
+                    attempt.touched[key] = tuple(entry.variables())
+                else:
+                    attempt.values[key] = file, values
     ordered = sorted(attempts.items(), key=lambda item: (item[1].run.record.time, item[0]))
-    return RunLog([attempt for _, attempt in ordered], platforms, is_whole, problems)
+    found = [attempt for _, attempt in ordered]
+    problems += _lost(runs.values(), found)
+    return RunLog(found, platforms, problems)
+
+
+@contextmanager
+def well_formed(paths: Sequence[str]) -> Iterator[None]:
+    """Raises DataLossError in place of the errors of Python that malformed records cause."""
+    try:
+        yield
+    except (LookupError, ValueError) as error:
+        if isinstance(error, OpError):
+            raise
+        raise DataLossError(f"the run logs {', '.join(paths)} are malformed: {error!r}") from error
+
+
+def _problems_of(file: _File) -> Iterator[str]:
+    """Yields what a log lacks, by its end."""
+    if file.end is None:
+        yield f"{file.path} was cut: its program was killed, or still runs"
+        return
+    if file.end.reason:
+        yield f"{file.path} ends early: {file.end.reason}"
+    if file.end.unread:
+        yield (
+            f"{file.path} may lack the last entries of {', '.join(file.end.unread)}, which did not "
+            "answer at the end"
+        )
+
+
+def _lives_of(files: Iterable[_File]) -> dict[tuple[str, int], int]:
+    """Returns the position of each incarnation of a server among those of its task.
+
+    Each log has them in order, and may have begun after some of them.
+    """
+    after: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for file in files:
+        last: dict[str, tuple[str, int]] = {}
+        for noted in cast(list[LogJournal], file.of_kind[LogJournal]):
+            key = noted.task, noted.incarnation
+            before = after.setdefault(key, set())
+            if last.get(noted.task, key) != key:
+                before.add(last[noted.task])
+            last[noted.task] = key
+    lives: dict[tuple[str, int], int] = {}
+    n_lives: Counter[str] = Counter()
+    for task, incarnation in TopologicalSorter(after).static_order():
+        lives[task, incarnation] = n_lives[task]
+        n_lives[task] += 1
+    return lives
+
+
+def _lost(runs: Iterable[RecordedRun], attempts: Iterable[RecordedAttempt]) -> Iterator[str]:
+    """Yields the steps that returned, although not all that they did was noted."""
+    whole = {attempt.run for attempt in attempts if attempt.is_whole}
+    lost = [
+        run.step.title
+        for run in runs
+        if run.returned is not None
+        and run.record.attempt == 1  # what is sent again may return what was kept
+        and run not in whole
+        and any(_noted_positions(plan) for plan in run.step.plans)
+    ]
+    if lost:
+        yield (
+            f"what {len(lost)} steps did is not in the logs, such as {lost[0]!r}: a task did not "
+            "answer any more, or has dropped it"
+        )
+
+
+def _noted_positions(plan: Plan) -> list[int]:
+    """Returns the positions of the programs of a plan that use variables, which a task notes."""
+    return [
+        i
+        for i, one in enumerate(plan.instructions)
+        if isinstance(one, Run) and (one.reads or one.writes or one.before or one.defaults)
+    ]
 
 
 def _runs(file: _File) -> Iterator[RecordedRun]:
@@ -273,7 +359,7 @@ def _journals(
                 n_read += entry.n_values
                 journal[number] = file, devices, entry, values
     for (task, _), journal in journals.items():
-        n_missing = max(journal, default=-1) + 1 - len(journal)
+        n_missing = max(journal) + 1 - min(journal) - len(journal) if journal else 0
         if n_missing:
             problems.append(
                 f"{n_missing} entries of the journal of {task} were dropped before they were read"

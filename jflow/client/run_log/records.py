@@ -22,19 +22,15 @@ class LogHeader(Record, frozen=True):
 
     Attributes:
       version: that of the format.
-      program: a random name of the program's log.
       jflow: the version of jflow.
       platform: that of the program's process.
-      started: when, in seconds since 1970.
     """
 
     what: ClassVar[str] = "header of a run log"
 
     version: Number
-    program: str
     jflow: str
     platform: ExecutionPlatform
-    started: Finite
 
 
 class LogValue(Record, frozen=True, omit_defaults=True):
@@ -65,7 +61,6 @@ class LogStep(Record, frozen=True):
     Attributes:
       plans: its plans, as the protocol encodes them.
       artifacts: the programs and constants of these, by digest.
-      n_fetches: how many values it fetches.
       title: the operations that it computes, for people.
     """
 
@@ -74,11 +69,10 @@ class LogStep(Record, frozen=True):
 
     plans: tuple[bytes, ...]
     artifacts: Mapping[str, Number]
-    n_fetches: Number
     title: str
 
 
-class LogRun(Record, frozen=True):
+class LogRun(Record, frozen=True, omit_defaults=True):
     """A run of a step is about to begin.
 
     Attributes:
@@ -86,6 +80,7 @@ class LogRun(Record, frozen=True):
       step: the step.
       feeds: the fed values.
       time: in seconds since 1970.
+      attempt: of a step that is applied once: how often its client has sent it.
     """
 
     what: ClassVar[str] = "run of a step in a run log"
@@ -95,6 +90,7 @@ class LogRun(Record, frozen=True):
     step: Number
     feeds: tuple[Number, ...]
     time: Finite
+    attempt: Number = 1
 
 
 class LogCall(Record, frozen=True):
@@ -146,7 +142,6 @@ class LogJournal(Record, frozen=True):
     task: str
     incarnation: Word
     first: Word
-    n_entries: Number
     packed: bytes
     values: tuple[Number, ...]
     platform: ExecutionPlatform
@@ -157,11 +152,13 @@ class LogEnd(Record, frozen=True):
 
     Attributes:
       reason: why it ends before the run did; "" if it does not.
+      unread: tasks whose journals could not be read to their ends.
     """
 
     what: ClassVar[str] = "end of a run log"
 
     reason: str
+    unread: tuple[str, ...] = ()
 
 
 KINDS: tuple[type[Record], ...] = (

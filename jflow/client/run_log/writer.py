@@ -103,11 +103,11 @@ class LogWriter:
             last = self._pending.pop()
             self.write(last)
 
-    def end(self, reason: str = "") -> None:
-        """Writes that the log is whole, or why it ends before the run does."""
+    def end(self, reason: str = "", unread: Iterable[str] = ()) -> None:
+        """Writes that the log is whole, or what it lacks; for the arguments see `LogEnd`."""
         self.is_limited = False
         with suppress(OSError):
-            self.write(LogEnd(reason))
+            self.write(LogEnd(reason, tuple(unread)))
             self._data.trim()
 
     def close(self) -> None:

@@ -253,7 +253,9 @@ class RemoteBackend:
         path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
         if self.recording is not None:
-            client, variables = self.connection(deadline), self._all_variables(deadline)
+            names = {item.name for item in items.items}
+            variables = (one for one in self._all_variables(deadline) if one.name in names)
+            client = self.connection(deadline)
             self.recording.read_values(client, variables, self._connect_timeout, deadline)
         return SaveReport.from_bytes(record)
 

@@ -127,7 +127,7 @@ class RemoteExecutable:
         self._is_numbered = writes_once(compiled.plans)
         self._recorder: StepRecorder | None = None
         if (recording := backend.recording) is not None:
-            self._recorder = recording.step(self.plans, self._artifacts, self._n_fetches)
+            self._recorder = recording.step(self.plans, self._artifacts)
         self._lock = threading.Lock()
         self._registrations: list[tuple[MasterClient | None, int]] = []
         # The finalizer has the list only: a reference to this object would keep it alive.
@@ -172,8 +172,9 @@ class RemoteExecutable:
         recorder = self._recorder
         if recorder is None:
             return client.run_step(handle, feeds, deadline, self._callbacks, records, effect)
-        step_id = recorder.next_run()
-        recorder.begin(step_id, feeds)
+        step_id, attempt = recorder.next_run(), 1 if effect is None else effect.attempt
+        if not recorder.begin(step_id, feeds, attempt):
+            step_id = 0
         functions = recorder.functions(step_id, self._callbacks)
         values = client.run_step(handle, feeds, deadline, functions, records, effect, step_id)
         recorder.returned(step_id, values)
@@ -246,7 +247,7 @@ class RemoteExecutable:
         step_id = recorder.next_run()
         started = client.start(handle, feeds, deadline, effect, records, step_id)
         # Afterwards, so that a worker does not wait for it. The feeds do not change meanwhile.
-        recorder.begin(step_id, feeds)
+        recorder.begin(step_id, feeds, 1 if effect is None else effect.attempt)
         started.add_done_callback(partial(_note_returned, recorder, step_id))
         return started
 

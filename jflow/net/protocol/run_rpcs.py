@@ -89,10 +89,18 @@ def _run_step(
 async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
     effect = effect_from_proto(body.effect) if body.HasField("effect") else None
-    run = partial(session.run_step, body.handle, call.deadline, call.tensors)
-    if body.calls_back:
-        run = partial(run, call.functions.of_call(call.envelope.id))
-    run = partial(run, effect=effect, step_id=body.step)
+    run = partial(
+        session.run_step,
+        body.handle,
+        call.deadline,
+        call.tensors,
+        effect=effect,
+        step_id=body.step,
+    )
+    if not body.calls_back and not body.is_traced:
+        return None, await run()
+    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
+    run = partial(run, client)
     return await serve_traced(run) if body.is_traced else (None, await run())
 
 

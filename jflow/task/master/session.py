@@ -248,7 +248,7 @@ class ClientSession:
         """Returns the numbers of the attempts of a step, given the first one; 0 for any."""
         if not step_id:
             return self._step_ids
-        if step_id not in self._own_ids[-1]:
+        if step_id not in self._own_ids[-1] or step_id % N_ATTEMPTS:
             self._own_ids.append(recorded_ids(step_id))
         return itertools.cycle(range(step_id, step_id + N_ATTEMPTS))
 

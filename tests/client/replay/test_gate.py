@@ -52,7 +52,7 @@ def histories(draw: st.DrawFn) -> list[list[Program]]:
     for i in order:
         shape = shapes[i][len(steps[i])]
         uses = [
-            VersionUse(key, 0, Version(7, versions[key]), is_written)
+            VersionUse(key, 0, Version(0, versions[key]), is_written)
             for key, is_written in shape.items()
         ]
         program = Program(uses, i, 0)
@@ -84,8 +84,8 @@ def test_every_order_of_beginning_gives_what_the_run_gave(
         left = [step for step in left if step]
 
 
-def use(n_updates: int, *, is_written: bool = False, incarnation: int = 1) -> VersionUse:
-    return VersionUse(VARIABLES[0], 0, Version(incarnation, n_updates), is_written)
+def use(n_updates: int, *, is_written: bool = False, life: int = 0) -> VersionUse:
+    return VersionUse(VARIABLES[0], 0, Version(life, n_updates), is_written)
 
 
 def test_a_write_waits_for_all_reads_of_the_version_before() -> None:
@@ -101,8 +101,8 @@ def test_a_write_waits_for_all_reads_of_the_version_before() -> None:
 
 
 def test_a_former_version_waits_until_the_present_one_is_used_no_more() -> None:
-    read, restored = use(3), use(0, incarnation=2)
-    former = {(VARIABLES[0], Version(1, 3)), (VARIABLES[0], Version(2, 0))}
+    read, restored = use(3), use(0, life=1)
+    former = {(VARIABLES[0], Version(0, 3)), (VARIABLES[0], Version(1, 0))}
     gate = VersionGate([read, restored], former)
     assert gate.may_run([read])
     (change,) = gate.changes([read])
@@ -123,3 +123,33 @@ def test_a_version_that_nothing_made_is_named() -> None:
     gate = VersionGate([use(4), use(5, is_written=True)], ())
     assert gate.unknown([use(6), use(4)]) == use(4)
     assert gate.unknown([use(6)]) is None
+
+
+def test_a_former_version_that_a_program_made_is_waited_for() -> None:
+    made, read, written = use(4, is_written=True), use(5), use(5, is_written=True)
+    gate = VersionGate([made, read, written], {(VARIABLES[0], Version(0, n)) for n in (4, 5)})
+    assert not gate.may_run([read])
+    assert not gate.may_run([written])
+    assert gate.may_run([made])
+
+
+def test_nothing_goes_back() -> None:
+    later, first, again = use(5), use(-1, is_written=True), use(0, life=1)
+    former = {(VARIABLES[0], Version(0, 5)), (VARIABLES[0], Version(1, 0))}
+    gate = VersionGate([later, first, again], former)
+    for change in gate.changes([later]):
+        gate.changed(change)
+    gate.has_run([later])
+    assert not gate.may_run([first])
+    assert not gate.may_run([again]), "what the server had before comes first"
+
+
+def test_a_restarted_server_begins_without_values() -> None:
+    old, new = use(-1, is_written=True), use(-1, is_written=True, life=1)
+    gate = VersionGate([old, new], ())
+    assert not gate.may_run([new])
+    gate.has_run([old])
+    assert gate.may_run([new])
+    (change,) = gate.changes([new])
+    gate.changed(change)
+    gate.has_run([new])

@@ -18,8 +18,10 @@ from msgspec import structs
 import jflow as tf
 from jflow.base.deadline import FOREVER
 from jflow.base.machine import this_platform
+from jflow.client.run_log.records import LogResults
 from jflow.launch.testing.backends import start_servers
 from jflow.testing import PATIENCE_S
+from tests.scripts import run_script
 
 
 @pytest.fixture(scope="module")
@@ -328,3 +330,94 @@ def test_another_platform_is_said(target: str, log: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("jflow.client.replay.replay.this_platform", lambda: other)
     (doubt,) = tf.Replay(log).doubts
     assert doubt == f"/job:ps/task:0 had jaxlib {this_platform().jaxlib} instead of 9.9"
+
+
+def test_a_program_that_returns_what_a_variable_was_before_its_update(
+    target: str, log: str
+) -> None:
+    x = tf.placeholder(tf.float32, [])
+    v = tf.Variable(0.0, name="v")
+    before = v.read_value()
+    with tf.control_dependencies([before]):
+        step = v.assign_add(x)
+    with tf.Session(target, config=tf.ConfigProto(record=log)) as session:
+        session.run(v.initializer)
+        for n in range(4):
+            session.run([before, step.op], {x: float(n)})
+    with replayed(log) as replay:
+        assert replay.value("v") == 6.0
+
+
+def test_what_a_lost_server_has_done_last_is_missed(log: str) -> None:
+    with tf.train.Server.create_local_server() as server:
+        v = tf.Variable(0.0, name="v")
+        session = tf.Session(server.target, config=tf.ConfigProto(record=log))
+        session.run(v.initializer)
+        for _ in range(20):
+            session.run(v.assign_add(1.0))
+    session.close()
+    with tf.Replay(log).run() as replay:
+        assert "may lack the last entries of /job:local/task:0" in replay.problems[0]
+        if replay.n_steps < 21:
+            assert "steps did is not in the logs, such as" in replay.problems[1]
+
+
+def test_a_variable_that_is_freed_and_made_again_is_noticed(target: str, log: str) -> None:
+    v = tf.Variable(100.0, name="v")
+    with tf.Session(target) as session:
+        session.run(v.initializer)
+        session.run(v.assign(7.0))
+    with tf.Session(target, config=tf.ConfigProto(record=log)) as session:
+        assert session.run(v) == 7.0
+    tf.Session.reset(target)
+    config = tf.ConfigProto(record=log)
+    with tf.Session(target, config=config) as session:
+        session.run(v.initializer)
+        session.run(v.assign(5.0))
+    with tf.Replay(log) as replay:
+        steps = [*replay]
+        assert sum(step.n_different for step in steps) or replay.problems
+
+
+def test_a_child_leaves_the_log_of_its_parent_alone(target: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(FORKING)
+    log = str(tmp_path / "run.jlog")
+    done = run_script(program, target, log)
+    assert done.returncode == 0, done.stderr
+    with replayed(log) as replay:
+        assert replay.value("v")[0] == 3.0
+
+
+FORKING = """
+import os, subprocess, sys
+import numpy as np
+import jflow as tf
+
+target, log = sys.argv[1:]
+x = tf.placeholder(tf.float32, [1000])
+v = tf.Variable(np.zeros(1000, np.float32), name="v")
+step = v.assign_add(x)
+with tf.Session(target, config=tf.ConfigProto(record=log)) as session:
+    session.run(v.initializer)
+    session.run(step, {x: np.full(1000, 1, np.float32)})
+    if not os.fork():
+        sys.exit(0)
+    os.wait()
+    session.run(step, {x: np.full(1000, 2, np.float32)})
+"""
+
+
+def test_sessions_that_the_garbage_collector_closes(target: str, log: str) -> None:
+    """Closing one in the middle of a write of another one, in one thread."""
+    config = tf.ConfigProto(record=log)
+    v = tf.Variable(np.zeros(3, np.float32), name="v")
+    with tf.Session(target, config=config) as one:
+        other = tf.Session(target, config=config)
+        one.run(v.initializer)
+        other.run(v)
+        recorder = one._backend.recording._recorder
+        assert recorder.write(lambda writer: other.close() or LogResults(0, ()))
+        one.run(v.assign_add(np.ones(3, np.float32)))
+    with replayed(log) as replay:
+        np.testing.assert_array_equal(replay.value("v"), np.ones(3, np.float32), strict=True)
