@@ -447,7 +447,7 @@ class Graph(Carded, Members[Operation, Tensor]):
         scope = self.scopes.here
         with self._lock:
             self._check_changeable()
-            unique = self._names.unique(scope.names + name)
+            unique = self._op_name(scope.names, name)
         tensors = tuple(self._tensors[x] for x in eqn.invars if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         before = dict.fromkeys((*scope.control_inputs, *after))
@@ -462,6 +462,14 @@ class Graph(Carded, Members[Operation, Tensor]):
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor
         return op
+
+    def _op_name(self, scope: str, name: str) -> str:
+        """Returns the name of a new operation; one that ends with "/" is that of a name scope."""
+        exact = name.removesuffix("/")
+        if exact == name or exact in self._operations:
+            return self._names.unique(scope + name if exact == name else exact)
+        self._names.reserve(exact)
+        return exact
 
     def _check_changeable(self) -> None:
         if self._finalized:

@@ -213,17 +213,18 @@ class Names:
         copied._counts.update(self._counts)
         return copied
 
+    def reserve(self, name: str) -> None:
+        """Marks a name as in use, which it may be already. Raises as `unique`."""
+        self._check(name)
+        self._counts.setdefault(name.casefold(), 1)
+
     def unique(self, name: str) -> str:
         """Reserves a name, with `_1`, `_2`, … appended if it is in use.
 
         Raises:
           ValueError: if it is not a valid name.
         """
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not a valid node name: expected a letter, digit or '.', "
-                "then letters, digits and any of '_.-/\\'"
-            )
+        self._check(name)
         key = name.casefold()
         count = self._counts.get(key, 0)
         self._counts[key] = count + 1
@@ -236,3 +237,11 @@ class Names:
         self._counts[key] = count + 1
         self._counts[unique.casefold()] = 1
         return unique
+
+    @staticmethod
+    def _check(name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is not a valid node name: expected a letter, digit or '.', "
+                "then letters, digits and any of '_.-/\\'"
+            )

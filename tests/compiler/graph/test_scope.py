@@ -179,6 +179,14 @@ def test_a_name_scope_that_ends_in_a_slash_is_entered_as_it_is():
         assert tf.constant(1.0, name="x").op.name == "a/x_1"
 
 
+def test_an_operation_with_the_name_of_a_scope_is_called_like_it():
+    with tf.name_scope("outer"), tf.name_scope("block") as scope:
+        x = tf.constant(1.0)
+        assert tf.group(x, name=scope).name == "outer/block"
+        assert tf.identity(x, name=scope).op.name == "outer/block_1"
+        assert tf.identity(x, name="other/").op.name == "other"
+
+
 @pytest.mark.parametrize("root", [None, ""])
 def test_an_empty_name_scope_goes_back_to_the_root(root):
     with tf.name_scope("a"), tf.name_scope(root) as prefix:
