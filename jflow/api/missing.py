@@ -126,9 +126,6 @@ _INSTEAD = {
         "give each checkpoint of jflow.checkpoint.save a path of its own, and remove old ones by "
         "jflow.train.remove_checkpoint"
     ),
-    "jflow.train.ExponentialMovingAverage": (
-        "keep the average in a variable: average.assign(0.99 * average + 0.01 * value)"
-    ),
     "jflow.train.Supervisor": "use jflow.train.MonitoredTrainingSession",
 }
 """Names of TensorFlow that several names replace: what to use in place of each."""

@@ -70,6 +70,9 @@ from jflow.training.monitored.global_step import (
     get_or_create_global_step as get_or_create_global_step,
 )
 from jflow.training.monitored.global_step import global_step as global_step
+from jflow.training.moving_averages import ExponentialMovingAverage as ExponentialMovingAverage
+from jflow.training.moving_averages import assign_moving_average as assign_moving_average
+from jflow.training.moving_averages import weighted_moving_average as weighted_moving_average
 from jflow.training.optimizers.decay import cosine_decay as cosine_decay
 from jflow.training.optimizers.decay import exponential_decay as exponential_decay
 from jflow.training.optimizers.decay import inverse_time_decay as inverse_time_decay

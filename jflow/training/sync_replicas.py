@@ -41,6 +41,7 @@ from jflow.compiler.graph import (
 from jflow.compiler.graph.stack import DefaultSession
 from jflow.training.input_queues.queue_runner import QueueRunner
 from jflow.training.monitored.run_hook import SessionRunHook
+from jflow.training.moving_averages import ExponentialMovingAverage
 from jflow.training.optimizers.optimizer import (
     Gradient,
     GradsAndVars,
@@ -82,6 +83,8 @@ class SyncReplicasOptimizer:
       replicas_to_aggregate: number of gradients that are averaged for an update.
       total_num_replicas: number of workers; None for `replicas_to_aggregate`. Additional workers
         are backups: an update does not wait for the slowest ones.
+      variable_averages: the averages that move after each update; None for none.
+      variables_to_average: the variables that they are of; None for the trainable ones.
       use_locking: whether updates are atomic, which they always are.
       name: scope of the operations.
 
@@ -94,6 +97,8 @@ class SyncReplicasOptimizer:
         opt: Optimizer | GradientTransformation,
         replicas_to_aggregate: int,
         total_num_replicas: int | None = None,
+        variable_averages: ExponentialMovingAverage | None = None,
+        variables_to_average: Sequence[Variable] | None = None,
         use_locking: bool = False,
         name: str = "sync_replicas",
     ) -> None:
@@ -107,6 +112,8 @@ class SyncReplicasOptimizer:
         self._optimizer = as_optimizer(opt)
         self._n_aggregated = replicas_to_aggregate
         self._n_replicas = total
+        self._averages = variable_averages
+        self._averaged = variables_to_average
         self._name = name
         self._built: _Round | None = None
 
@@ -270,8 +277,10 @@ class SyncReplicasOptimizer:
         update = self._optimizer.apply_gradients(pairs, name="update")
         with control_dependencies([update]):
             step = global_step.assign_add(1)
+            moved = [] if self._averages is None else [self._averages.apply(self._averaged)]
         n_tokens = max(self._n_aggregated, self._n_replicas)
-        round_op = _enqueue_tokens(tokens, n_tokens, step)
+        with control_dependencies(moved):
+            round_op = _enqueue_tokens(tokens, n_tokens, step)
         return _Chief(round_op)
 
 

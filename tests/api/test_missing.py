@@ -61,7 +61,6 @@ def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
         ("saved_model", r"jflow\.export\.save"),
         ("train.Checkpoint", r"jflow\.checkpoint\.save"),
         ("train.Supervisor", r"jflow\.train\.MonitoredTrainingSession"),
-        ("train.ExponentialMovingAverage", r"average\.assign"),
     ],
 )
 def test_a_name_that_several_names_replace_says_what_to_do(name: str, instead: str) -> None:

@@ -32,10 +32,12 @@ class Program:
       build: adds to the default graph of a module `tf`, which is TensorFlow's `compat.v1` or jflow,
         and returns what to fetch, by name, or `Steps`. The variables are initialized before each.
       expected: the values.
+      needs_resources: whether it fails with TensorFlow's reference variables.
     """
 
     build: Callable[[Any], Mapping[str, Any]]
     expected: Mapping[str, Any]
+    needs_resources: bool = False
 
     @property
     def name(self) -> str:
