@@ -29,6 +29,10 @@ FACADES = {"contrib", "distribute", "testing"}
 """Public packages that only re-export."""
 
 PUBLIC = [
+    "accumulate_n",
+    "add_n",
+    "convert_to_tensor",
+    "tuple",
     "AggregationMethod",
     "AUTO_REUSE",
     "BoundState",

@@ -52,6 +52,8 @@ from jflow.client.ops import TextLineReader as TextLineReader
 from jflow.client.ops import TFRecordReader as TFRecordReader
 from jflow.client.ops import Variable as Variable
 from jflow.client.ops import WholeFileReader as WholeFileReader
+from jflow.client.ops import accumulate_n as accumulate_n
+from jflow.client.ops import add_n as add_n
 from jflow.client.ops import add_to_collection as add_to_collection
 from jflow.client.ops import add_to_collections as add_to_collections
 from jflow.client.ops import as_string as as_string
@@ -61,6 +63,7 @@ from jflow.client.ops import assign_add as assign_add
 from jflow.client.ops import assign_sub as assign_sub
 from jflow.client.ops import cast as cast
 from jflow.client.ops import constant as constant
+from jflow.client.ops import convert_to_tensor as convert_to_tensor
 from jflow.client.ops import count_up_to as count_up_to
 from jflow.client.ops import decode_csv as decode_csv
 from jflow.client.ops import decode_image as decode_image
@@ -102,6 +105,7 @@ from jflow.client.ops import string_strip as string_strip
 from jflow.client.ops import string_to_number as string_to_number
 from jflow.client.ops import substr as substr
 from jflow.client.ops import trainable_variables as trainable_variables
+from jflow.client.ops import tuple as tuple
 from jflow.client.ops import variable_creator_scope as variable_creator_scope
 from jflow.client.ops import variables_initializer as variables_initializer
 from jflow.client.replay import Replay as Replay

@@ -6,6 +6,7 @@ from jflow.client.ops.accumulators import (
     SparseConditionalAccumulator as SparseConditionalAccumulator,
 )
 from jflow.client.ops.arrays import constant as constant
+from jflow.client.ops.arrays import convert_to_tensor as convert_to_tensor
 from jflow.client.ops.arrays import ensure_shape as ensure_shape
 from jflow.client.ops.arrays import group as group
 from jflow.client.ops.arrays import identity as identity
@@ -22,6 +23,7 @@ from jflow.client.ops.decoding import encode_jpeg as encode_jpeg
 from jflow.client.ops.decoding import encode_png as encode_png
 from jflow.client.ops.decoding import parse_example as parse_example
 from jflow.client.ops.decoding import parse_single_example as parse_single_example
+from jflow.client.ops.gates import tuple as tuple  # noqa: A004 - TensorFlow's name
 from jflow.client.ops.initialized import (
     assert_variables_initialized as assert_variables_initialized,
 )
@@ -82,4 +84,6 @@ from jflow.client.ops.strings import string_split as string_split
 from jflow.client.ops.strings import string_strip as string_strip
 from jflow.client.ops.strings import string_to_number as string_to_number
 from jflow.client.ops.strings import substr as substr
+from jflow.client.ops.sums import accumulate_n as accumulate_n
+from jflow.client.ops.sums import add_n as add_n
 from jflow.client.ops.variable import Variable as Variable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -85,6 +86,36 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
         return call(graph, "identity", [tensor], [tensor.aval], name=name).outputs[0]
     same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
     return same
+
+
+def convert_to_tensor(
+    value: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None
+) -> Tensor:
+    """Returns a tensor as it is, the value of a variable, or a constant of any other value.
+
+    Args:
+      value: a tensor, a variable, `IndexedSlices`, or what `constant` takes.
+      dtype: the dtype that it must have; None for its own.
+      name: name of the operation, if a constant is made.
+      preferred_dtype: the dtype of a constant if the value can have it, and `dtype` is None.
+
+    Raises:
+      ValueError: if it is a tensor of another dtype, or None.
+      TypeError: if the value cannot have the dtype.
+    """
+    if value is None:
+        raise ValueError("None values not supported: expected a tensor or a value")
+    if isinstance(value, Symbolic):
+        tensor = _default_graph().as_tensor(value)
+        if dtype is not None and as_dtype(dtype) != tensor.dtype:
+            raise ValueError(
+                f"expected a tensor of dtype {as_dtype(dtype)}, got {tensor!r}; jflow.cast it"
+            )
+        return tensor
+    if dtype is None and preferred_dtype is not None:
+        with suppress(TypeError, ValueError):
+            return constant(value, preferred_dtype, name=name or "Const")
+    return constant(value, dtype, name=name or "Const")
 
 
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
@@ -181,7 +212,7 @@ def group(*inputs: Any, name: str = "group_deps") -> Operation:
       inputs: operations, tensors or variables.
       name: name of the operation.
     """
-    graph = _graph_of(inputs)
+    graph = graph_of(inputs)
     with graph.as_default(), _after(inputs):
         return graph.add(group_p, [], [], name=name)
 
@@ -191,7 +222,8 @@ def no_op(name: str = "NoOp") -> Operation:
     return _default_graph().add(group_p, [], [], name=name)
 
 
-def _graph_of(inputs: Sequence[Any]) -> Graph:
+def graph_of(inputs: Sequence[Any]) -> Graph:
+    """Returns the graph of the first of these that has one, else the default graph."""
     for value in inputs:
         graph = getattr(value, "graph", None)
         if isinstance(graph, Graph):
