@@ -241,9 +241,8 @@ class RunRecorder:
                 if one.part.n_entries and not self._write(partial(_noted, one)):
                     return set(), set()
                 self._positions[one.task] = one.end
-        return {one.task for one in found if one.part.n_left}, {*tasks} - {
-            one.task for one in found
-        }
+        silent = {*tasks} - {one.task for one in found}
+        return {one.task for one in found if one.part.n_left}, silent
 
     def _end(self) -> None:
         """Reads the journals to their ends, and writes that the log is whole, or what it lacks."""
