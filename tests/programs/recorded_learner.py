@@ -1,6 +1,7 @@
-"""A learner that trains a model with others, and records what it does until it is done or killed.
+"""A learner that trains a model with others, and records what it does.
 
-python recorded_learner.py TARGET LOG SEED N_STEPS PAUSE
+It goes on until each fragment was merged as often as its arguments say, or it is killed: TARGET LOG
+SEED N_MERGES PAUSE.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ def stepped(params: Any, x: Any, y: Any) -> Any:
 
 
 def main() -> None:
-    target, log, seed, n_steps, pause = sys.argv[1:]
+    target, log, seed, n_merges, pause = sys.argv[1:]
     rng = np.random.default_rng(int(seed))
-    with tf.connect(target, tf.ConfigProto(record=log)), opened().join() as learner:
-        params = learner.params
-        for _ in range(int(n_steps)):
-            x = rng.normal(size=(8, 4)).astype(np.float32)
-            y = rng.normal(size=(8, 3)).astype(np.float32)
-            params = learner.step(stepped(params, x, y), tokens=8)
-            time.sleep(float(pause))
+    with tf.connect(target, tf.ConfigProto(record=log)):
+        model = opened()
+        with model.join() as learner:
+            params = learner.params
+            while min(model.n_merges()) < int(n_merges):
+                for _ in range(EVERY):
+                    x = rng.normal(size=(8, 4)).astype(np.float32)
+                    y = rng.normal(size=(8, 3)).astype(np.float32)
+                    params = learner.step(stepped(params, x, y), tokens=8)
+                    time.sleep(float(pause))
 
 
 if __name__ == "__main__":

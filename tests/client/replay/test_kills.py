@@ -180,7 +180,7 @@ def test_learners_of_which_one_is_killed(cluster: ProcessCluster, tmp_path: Path
     logs = [str(tmp_path / f"learner{i}.jlog") for i in range(3)]
 
     def start(number: int) -> subprocess.Popen[bytes]:
-        options = [target, logs[number], str(number), "150", "0.01"]
+        options = [target, logs[number], str(number), "8", "0.01"]
         return subprocess.Popen([sys.executable, str(program), *options])
 
     with tf.connect(target, tf.ConfigProto(record=str(tmp_path / "own.jlog"))):
@@ -196,7 +196,7 @@ def test_learners_of_which_one_is_killed(cluster: ProcessCluster, tmp_path: Path
                 learner.kill()
                 learner.wait()
         n_merges, expected = model.n_merges(), model.value()
-    assert min(n_merges) > 6
+    assert min(n_merges) >= 8
     with tf.Replay(str(tmp_path / "own.jlog"), *logs) as replay:
         values = {f"model/params/{key}": value for key, value in expected.items()}
         was_cut = f"{logs[2]} was cut: its program was killed, or still runs"
