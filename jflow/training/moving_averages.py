@@ -120,11 +120,9 @@ class ExponentialMovingAverage:
             moving_avg_variables = [*trainable_variables(), *listed]
         averaged = dict.fromkeys(moving_avg_variables)
         restored = {self.average_name(variable): variable for variable in averaged}
-        names = {*restored}
         for variable in global_variables():
-            name = str(variable.op.name)
-            if variable not in averaged and name not in names:
-                restored[name] = variable
+            if variable not in averaged:
+                restored.setdefault(str(variable.op.name), variable)
         return restored
 
     def _created(self, one: Variable | Tensor) -> Variable:

@@ -1,9 +1,9 @@
 """`RunRecorder`: writes the log of the sessions of this process that record under one path.
 
 What a session is about to run is in the log before it is sent, so that also the log of a killed
-program has it. What the tasks did of it they note themselves (`jflow.state.journal`); the recorder
-reads that again and again, for all programs that record: what tasks have noted of a killed program
-is in the logs of the others.
+program has it; closures, for which workers would wait, are written just after. What the tasks did
+of it they note themselves (`jflow.state.journal`); the recorder reads that again and again, for all
+programs that record: what tasks have noted of a killed program is in the logs of the others.
 """
 
 from __future__ import annotations

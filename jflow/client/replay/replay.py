@@ -118,7 +118,7 @@ class Replay(Carded, Closing):
 
         Raises:
           StopIteration: if there is no step any more.
-          FailedPreconditionError: if the logs are whole, and yet lack what a step needs.
+          FailedPreconditionError: if a step needs what a program has written that did not record.
         """
         return next(self._steps)
 

@@ -176,7 +176,7 @@ class RecordedAttempt:
       run: the run.
       lives: for each of its tasks, which incarnation of the server it was, counted from 0 on.
       touched: the variables of its programs, by instruction.
-      values: the results of its calls of the host, by instruction; functions that load them.
+      values: the results of its calls of the host, by instruction: a log, and their numbers there.
     """
 
     run: RecordedRun
