@@ -30,7 +30,7 @@ class ExponentialMovingAverage:
     """Keeps averages of variables and tensors of a graph, in which old values fade.
 
     `apply` adds the operation that moves each average by `(1 - decay)` of the way to the present
-    value. Run it after each training step:
+    value. Run it after each training step::
 
         with jflow.control_dependencies([train_op]):
             train_op = averages.apply()
