@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from types import ModuleType
 from typing import Any
 
-import jax
-
 import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the returned tensors
 from jflow.api.missing import missing
-from jflow.base.suggestions import explain_arguments
 from jflow.base.tracebacks import hide_frames
-from jflow.client.ops.variable import Variable, VariableLike, read
-from jflow.compiler.graph import Graph, Tensor
-from jflow.compiler.graph import get_default_graph as _default_graph
-from jflow.plan.xla.internals import is_tracing
+from jflow.client.ops.lift import lift
 
 
 def lift_namespace(
@@ -75,43 +68,5 @@ class LiftedNamespace:
         return [name for name in dir(self._module) if not name.startswith("_")]
 
 
-def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that adds `fun` to the graph of its arguments instead of computing it.
-
-    It takes tensors, variables and arrays where `fun` takes arrays, and the name of the operation
-    as `name`, unless `fun` has an argument of that name. Inside a function that JAX traces, and
-    with eager variables as arguments, it calls `fun`.
-    """
-
-    @wraps(fun)
-    def lifted(*args: Any, **kwargs: Any) -> Any:
-        try:
-            leaves = jax.tree.leaves((args, kwargs))
-            graph = _graph_of(leaves)
-            if graph is None:
-                args, kwargs = jax.tree.map(read, (args, kwargs))
-                return fun(*args, **kwargs)
-            name = kwargs.pop("name", None)
-            return graph.apply(fun, args, kwargs, name=name)
-        except Exception as error:
-            explain_arguments(error, fun)
-            hide_frames(error)
-            raise
-
-    return lifted
-
-
 def _is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, type)
-
-
-def _graph_of(leaves: list[Any]) -> Graph | None:
-    """Returns the graph to add a call to; None to call the function of JAX itself."""
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            return leaf.graph
-    variables = [leaf for leaf in leaves if isinstance(leaf, VariableLike)]
-    if is_tracing() or any(variable.is_eager for variable in variables):
-        return None
-    graphs = (leaf.graph for leaf in variables if isinstance(leaf, Variable))
-    return next(graphs, None) or _default_graph()

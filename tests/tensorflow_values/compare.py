@@ -1,4 +1,7 @@
-"""Runs the programs by TensorFlow: `python tests/tensorflow_values/compare.py`."""
+"""Runs the programs by TensorFlow: `python tests/tensorflow_values/compare.py`.
+
+With `--record` it writes the values of mathematical functions instead of comparing them.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,9 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     tf: Any = importlib.import_module("tensorflow").compat.v1
     tf.disable_eager_execution()
+    if sys.argv[1:] == ["--record"]:
+        _record(tf)
+        return
     n_programs = 0
     for topic in TOPICS:
         module = importlib.import_module(f"tests.tensorflow_values.{topic}")
@@ -31,6 +37,15 @@ def main() -> None:
                     program.check(tf, tf.Session)
                 n_programs += 1
     sys.stdout.write(f"{n_programs} programs give the expected values\n")
+
+
+def _record(tf: Any) -> None:
+    topic = importlib.import_module("tests.tensorflow_values.mathematics")
+    recorded = {}
+    for table in topic.PROGRAMS:
+        with tf.Graph().as_default():
+            recorded[table.name] = table.record(tf, tf.Session)
+    topic.write(recorded)
 
 
 if __name__ == "__main__":

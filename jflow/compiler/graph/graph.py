@@ -52,6 +52,7 @@ from jflow.compiler.graph.primitives import (
 from jflow.compiler.graph.recorded import RecordedCall, record
 from jflow.compiler.graph.refinement import refined, retype
 from jflow.compiler.graph.resolve import resolve
+from jflow.compiler.graph.size_sources import sources_of, unbound_sizes, with_sources
 from jflow.compiler.graph.symbolic import Symbolic
 from jflow.plan.xla import jaxprs
 
@@ -317,6 +318,10 @@ class Graph(Carded, Members[Operation, Tensor]):
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(plain_size(leaf)))
+        static = [key.value for key in keys if isinstance(key, tracing.Static)]
+        unbound = unbound_sizes(static, (tensor.aval.shape for tensor in tensors))
+        if unbound and (sources := sources_of(unbound, list(self._tensors.values()))):
+            return self.apply(with_sources(fun), (sources, tuple(args), kwargs or {}), name=name)
         args = [tensor.var for tensor in tensors]
         if any(map(is_unranked, keys)):
             call = record(fun, in_tree, keys, name)

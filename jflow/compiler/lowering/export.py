@@ -12,21 +12,25 @@ found: to export even a small one takes longer than to open a session and run a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 
 from jflow.base.cluster import Axes
-from jflow.base.values import Array, canonical_sizes
+from jflow.base.values import Array, canonical_sizes, symbols_in
 from jflow.compiler.graph import request
 from jflow.plan.xla import internals, jaxprs
 from jflow.plan.xla.export import serialize
 from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
 from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.structure import structure_of
+
+_WORD = re.compile(r"\w+")
 
 N_KEPT = 128
 """How many exported programs a process keeps, those that were used last."""
@@ -52,10 +56,28 @@ def _exported(jaxpr: jex.ClosedJaxpr, platform: str, axes: Axes) -> Array:
         # An opaque parameter may hide a symbol. JAX refuses to export such a program, because no
         # argument determines a size of that name; it is then exported with its own symbols.
         with suppress(Exception):
-            return serialize(jaxprs.Resizing(rename).closed(stripped_program), platform, axes)
+            return _serialized(jaxprs.Resizing(rename).closed(stripped_program), platform, axes)
         return serialize(stripped_program, platform, axes)
     key = structure_of(stripped_program), platform, axes, internals.trace_context()
     return EXPORTED.get(key, partial(serialize, stripped_program, platform, axes))
+
+
+def _serialized(program: jex.ClosedJaxpr, platform: str, axes: Axes) -> Array:
+    """Serializes a program of unknown sizes, of which as many as possible may be zero.
+
+    For JAX a symbol is at least 1. A size that may be zero is therefore one less than a symbol, if
+    the rules of the program's equations do not need to know that it is not zero.
+    """
+    sizes = (dim for aval in program.in_avals for dim in aval.shape)
+    may_be_zero = {str(symbol) for dim in sizes for symbol in symbols_in(dim)}
+    while may_be_zero:
+        resizing = jaxprs.Resizing(internals.with_smaller_symbols(may_be_zero))
+        try:
+            return serialize(resizing.closed(program), platform, axes)
+        except jax.errors.InconclusiveDimensionOperation as error:
+            named = may_be_zero.intersection(_WORD.findall(str(error).partition("\n")[0]))
+            may_be_zero -= named or may_be_zero
+    return serialize(program, platform, axes)
 
 
 class _Stripper:

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import attrgetter
@@ -21,12 +21,15 @@ import jax
 import jax.export
 import numpy as np
 from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
+from jax._src.export import shape_poly
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
 from jax._src.random import prng
 from jax._src.state import discharge, types
+
+from jflow.base.values import symbols_in
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
@@ -43,6 +46,7 @@ NEEDED: Any = (
     *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
     passmanager.PassManager,
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
+    shape_poly.ShapeEvaluator,
     *(pxla.batched_device_put, traceback_util._exclude_paths),
     *(core.internal_mutable_array_effect, types.AbstractRef, discharge.discharge_state),
     xla_bridge.backends_are_initialized,
@@ -181,6 +185,25 @@ def refined_program(lowered: Any) -> Any:
     module = lowered.compiler_ir("stablehlo")
     with module.context:
         return mlir.refine_polymorphic_shapes(module)
+
+
+ARGUMENT_ERRORS: Any = (TypeError, ValueError, ir.MLIRError)
+"""What a compiled program raises for arguments that it does not accept; MLIR for sizes below 0."""
+
+
+def with_smaller_symbols(names: Collection[str]) -> Callable[[Any], Any]:
+    """Returns a function that puts `a - 1` in the place of symbols `a` of these names in a size."""
+    known: dict[str, Any] = {}
+
+    def smaller(dim: Any) -> Any:
+        if isinstance(dim, int):
+            return dim
+        if (text := str(dim)) not in known:
+            env = {str(x): x - (str(x) in names) for x in symbols_in(dim)}
+            known[text] = shape_poly.ShapeEvaluator(env).evaluate(dim)
+        return known[text]
+
+    return smaller
 
 
 trace_context: Callable[[], Hashable] = config.trace_context

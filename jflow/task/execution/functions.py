@@ -52,11 +52,41 @@ def _keep_rows(keep: Array, *values: Array, single: bool) -> Sequence[Array]:
     return [value[wanted] for value in rows]
 
 
+def _size_source(size: Array) -> Sequence[Array]:
+    """Returns an array that has the size and no elements."""
+    if size < 0:
+        raise InvalidArgumentError(f"expected a size of at least 0, got {int(size)}")
+    return (np.zeros((int(size), 0), bool),)
+
+
+def _true_indices(mask: Array) -> Sequence[Array]:
+    """Returns the positions of the elements that are not zero, in the order of rows."""
+    return (np.argwhere(mask).astype(np.int32),)
+
+
+def _unique(values: Array) -> Sequence[Array]:
+    """Returns the different elements by first occurrence, where each is, and their counts."""
+    _, first, places, counts = np.unique(
+        values, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return (
+        values[first[order]],
+        ranks[places].astype(np.int32),
+        counts[order].astype(np.int32),
+    )
+
+
 ROW_FUNCTIONS: Mapping[str, Callable[..., Sequence[Array]]] = {
     "count_up_to": _count_up_to,
     "check_rows": _check_rows,
     "take_row": _take_row,
     "keep_rows": _keep_rows,
+    "size_source": _size_source,
+    "true_indices": _true_indices,
+    "unique": _unique,
 }
 
 

@@ -20,6 +20,7 @@ from jflow.errors import CancelledError
 from jflow.plan import Plan, Send, Slot
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.plan.trace.record import Recorder, TaskRecord
+from jflow.plan.xla import internals
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.core import StepEffect
 from jflow.state.effects import Effect, unsupported
@@ -176,7 +177,7 @@ class LocalExecutable:
                 return single.results(
                     [*map(self._move_feed, feeds)] if self._moves_feeds else feeds
                 )
-            except (TypeError, ValueError):
+            except internals.ARGUMENT_ERRORS:
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
                 self._n_in_order, self._moves_feeds = -1, True

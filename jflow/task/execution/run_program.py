@@ -9,6 +9,7 @@ import jax
 
 from jflow.base.cluster import Device
 from jflow.errors import InvalidArgumentError
+from jflow.plan.xla import internals
 from jflow.plan.xla.mesh_program import Kept
 from jflow.task.execution.linked import LinkedRun
 
@@ -42,7 +43,7 @@ def run_program(
     options = {} if kept is None else {"kept": kept}
     try:
         results = linked.executable(*arguments_of(linked, slots, old), **options)
-    except (TypeError, ValueError) as error:
+    except internals.ARGUMENT_ERRORS as error:
         # JAX checks sizes that were unknown before only here.
         raise InvalidArgumentError(
             f"a program on {device} does not accept its arguments: {error}"

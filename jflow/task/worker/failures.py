@@ -14,6 +14,7 @@ from jflow.errors import (
     OpError,
     ResourceExhaustedError,
 )
+from jflow.plan.xla import internals
 from jflow.task.execution.linked import LinkedPlan
 
 
@@ -22,7 +23,7 @@ def raise_of_plan(error: Exception, linked: LinkedPlan, task: Task) -> NoReturn:
     if isinstance(error, OpError):
         error.with_context(task=str(task))
         raise error
-    if isinstance(error, TypeError | ValueError):
+    if isinstance(error, internals.ARGUMENT_ERRORS):
         raise InvalidArgumentError(
             f"a program on {linked.plan.device} does not accept its arguments: {error}",
             task=str(task),
