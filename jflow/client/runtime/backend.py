@@ -69,6 +69,23 @@ class Executable(Protocol):
           UnimplementedError: if it has an effect, and does more than to write variables.
         """
 
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        """Runs the step several times with the same fed values, without returning in between.
+
+        Args:
+          feeds, deadline: as for `run`; the deadline is that of all runs.
+          n_steps: how often.
+          is_stacked: whether each result has a first axis for the runs, or is that of the last.
+
+        Returns:
+          How often it has run, which is less if it has to be registered again, and the results.
+
+        Raises:
+          OpError: as `run`; the message has the number of the run, and those before were applied.
+        """
+
     def start(
         self,
         feeds: Sequence[Array],

@@ -77,6 +77,13 @@ class ExpandingExecutable:
         executable = self._executable(feeds, deadline)
         return executable.run(feeds, deadline, effect=effect, records=records)
 
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        """See `Executable.run_steps`."""
+        executable = self._executable(feeds, deadline)
+        return executable.run_steps(feeds, deadline, n_steps, is_stacked)
+
     def start(
         self,
         feeds: Sequence[Array],

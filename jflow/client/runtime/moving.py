@@ -101,6 +101,16 @@ class MovingExecutable:
             deadline,
         )
 
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        """See `Executable.run_steps`."""
+        n_done, values = self._retry_while_moved(
+            lambda executable: executable.run_steps(feeds, deadline, n_steps, is_stacked), deadline
+        )
+        self.n_runs += n_done
+        return n_done, values
+
     def compute(
         self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None
     ) -> list[jax.Array]:

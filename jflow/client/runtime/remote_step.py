@@ -30,10 +30,11 @@ from jflow.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from jflow.net.protocol import MasterClient
+from jflow.net.protocol import MasterClient, MasterSession
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.xla import internals
 from jflow.state.effects import Effect, unsupported, writes_once
+from jflow.task.execution.repeated import run_repeatedly
 
 
 class Numbering:
@@ -222,6 +223,22 @@ class RemoteExecutable:
                 if not isinstance(error, UnavailableError) or limit.remaining() == 0:
                     raise lost from None
             time.sleep(_PAUSE_S)
+
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        if self._callbacks or self._recorder is not None:
+            # The client takes part in each run.
+            return run_repeatedly(lambda _: self.run(feeds, deadline), n_steps, is_stacked)
+        client, handle = self._register(deadline)
+        try:
+            n_done, values = client.call(
+                MasterSession.run_steps, handle, n_steps, is_stacked, feeds, deadline
+            )
+        except RestartedError as error:
+            self._outlive(error, (client, handle))
+            return self.run_steps(feeds, deadline, n_steps, is_stacked)
+        return n_done, [*values]
 
     def _check(self, effect: Effect | None) -> None:
         if effect is not None and self._refusal is not None:

@@ -25,6 +25,7 @@ from jflow.plan.trace.record import TaskRecord
 from jflow.plan.trace.step_stats import StepStats
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
+from jflow.task.execution.repeated import run_repeatedly
 
 
 class TracedStep(NamedTuple):
@@ -195,6 +196,14 @@ class TracingExecutable:
             return self.inner.run(feeds, deadline, effect=effect, records=records)
         with self._recorded(deadline, records) as noted:
             return self.inner.run(feeds, deadline, effect=effect, records=noted)
+
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        """See `Executable.run_steps`."""
+        if not BLOCKS.n_open:
+            return self.inner.run_steps(feeds, deadline, n_steps, is_stacked)
+        return run_repeatedly(lambda _: self.run(feeds, deadline), n_steps, is_stacked)
 
     def compute(
         self, feeds: Sequence[Any], deadline: Deadline, *, records: list[TaskRecord] | None = None

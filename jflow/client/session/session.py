@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any, Self
@@ -28,6 +29,7 @@ from jflow.client.runtime.steps import (
 from jflow.client.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.client.runtime.tracing import RunMetadata, run_with_metadata
 from jflow.client.session.fetches import key_of, parse_feed_list, parse_fetches
+from jflow.client.session.repetition import Repetition
 from jflow.client.session.settings import SessionSettings
 from jflow.client.session.steps import RunExecutable, SessionSteps
 from jflow.compiler.graph import Graph, Operation, get_default_graph, stack
@@ -37,7 +39,7 @@ from jflow.errors import OpError
 
 
 @forks.guarded(
-    *("run", "list_devices", "placement", "explain", "replace", "reset"),
+    *("run", "run_async", "run_many", "list_devices", "placement", "explain", "replace", "reset"),
     *("save_state", "restore_state"),
 )
 class Session(Carded, Closing):
@@ -135,6 +137,67 @@ class Session(Carded, Closing):
         except Exception as error:
             hide_frames(error)
             raise
+
+    @handled
+    def run_async(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> Future[Any]:
+        """Starts a step like `run`, and returns a future of its result without waiting for it.
+
+        Steps that were started run at the same time. The first call compiles the step, which
+        blocks.
+
+        Args:
+          fetches, feed_dict, options: as for `run`; fed arrays may change afterwards.
+
+        Returns:
+          A future. Cancelling it cancels the step, which may then have been applied in part.
+
+        Raises:
+          UnimplementedError: if the step calls Python functions and runs on a cluster.
+          OpError, RuntimeError, TypeError, ValueError: as `run` before the step begins; what it
+            raises later the future does.
+        """
+        self._check_open()
+        return self._steps.start(fetches, feed_dict, self._settings.deadline(options))
+
+    @handled
+    def run_many(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        *,
+        steps: int,
+        stacked: bool = False,
+        options: RunOptions | None = None,
+    ) -> Any:
+        """Runs a step several times, one after another, for one request to the cluster.
+
+        Every step is fed the same values. Steps of other sessions can run in between.
+
+        Args:
+          fetches, feed_dict: as for `run`.
+          steps: the number of steps, at least 1.
+          stacked: whether to return the values of all steps, rather than of the last one.
+          options: options; the time limit is that of all steps together.
+
+        Returns:
+          As `run`, of the last step; if stacked, each array has a first axis for the steps.
+
+        Raises:
+          ValueError: if there is no step.
+          InvalidArgumentError: if stacked values differ in shape.
+          UnavailableError: if the connection is lost; it is then unknown how many were applied.
+          OpError, RuntimeError, TypeError, ValueError: as `run`; the message says which step has
+            failed, and those before it stay applied.
+        """
+        self._check_open()
+        repetition = Repetition(steps, stacked)
+        deadline = self._settings.deadline(options)
+        return self._steps.run(None, fetches, feed_dict, deadline, repetition.run)
 
     def _run_by(self, run: RunExecutable, fetches: Any) -> Any:
         """Like the public `run`, but `run` runs the executable."""

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jflow.base.deadline import Deadline
+from jflow.base.values import Array
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.moving import MovingExecutable
 from jflow.client.runtime.steps import add_origin, register_step
 from jflow.client.runtime.tracing import TracingExecutable
 from jflow.client.session.fetches import FeedSlot, Fetches, parse_feeds, parse_fetches
 from jflow.client.session.settings import SessionSettings
-from jflow.compiler.graph import Graph
+from jflow.client.session.started import StartedStep
+from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.pipeline import StepRequest
 from jflow.errors import OpError
 from jflow.plan.xla import internals
@@ -44,6 +46,37 @@ class KnownStep(NamedTuple):
             add_origin(error, self.graph)
             raise
         return self.fetches.fill_fetched(values)
+
+
+class _PreparedStep(NamedTuple):
+    """A step that is compiled, and what it is fed.
+
+    Attributes:
+      executable: the step.
+      fetches: what is fetched.
+      feeds: the fed values.
+      fetched: the tensors that are fetched and not fed.
+      deadline: the deadline of the call.
+      checks_nans: whether it checks its results for NaN.
+      is_same: whether each call with these keys fetches and feeds the same tensors.
+    """
+
+    executable: TracingExecutable
+    fetches: Fetches
+    feeds: dict[Tensor, Array]
+    fetched: tuple[Tensor, ...]
+    deadline: Deadline
+    checks_nans: bool
+    is_same: bool
+
+    @property
+    def fed(self) -> list[Array]:
+        """The fed values, in order."""
+        return list(self.feeds.values())
+
+    def filled(self, values: Sequence[Array]) -> Any:
+        """Returns the structure of the fetches with the values of a run."""
+        return self.fetches.fill(self.feeds | dict(zip(self.fetched, values, strict=True)))
 
 
 class SessionSteps:
@@ -80,6 +113,37 @@ class SessionSteps:
 
         Raises as `Session.run`.
         """
+        step = self._prepared(fetches, feed_dict, deadline)
+        try:
+            executable, fed = step.executable, step.fed
+            values = (
+                run(executable, fed, step.deadline) if run else executable.run(fed, step.deadline)
+            )
+        except OpError as error:
+            add_origin(error, self._graph)
+            raise
+        if key is not None and step.is_same:
+            slots = tuple(map(FeedSlot, step.feeds))
+            known = KnownStep(executable, slots, step.fetches, self._graph)
+            self._known[step.checks_nans][key] = known
+        return step.filled(values)
+
+    def start(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
+    ) -> StartedStep:
+        """Starts a step without waiting for it. Raises as `Session.run` before it begins."""
+        step = self._prepared(fetches, feed_dict, deadline)
+        try:
+            started = step.executable.start(step.fed, step.deadline)
+        except OpError as error:
+            add_origin(error, self._graph)
+            raise
+        return StartedStep(started, step.filled, self._graph)
+
+    def _prepared(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
+    ) -> _PreparedStep:
+        """Returns a step that is compiled, with what it is fed. Raises as `Session.run`."""
         parsed = parse_fetches(self._graph, fetches)
         feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
@@ -92,16 +156,11 @@ class SessionSteps:
             deadline = self._settings.complete(deadline)
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
-            fed = list(feeds.values())
-            values = run(executable, fed, deadline) if run else executable.run(fed, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
         is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
-        if key is not None and is_same:
-            slots = tuple(map(FeedSlot, feeds))
-            self._known[checks_nans][key] = KnownStep(executable, slots, parsed, self._graph)
-        return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+        return _PreparedStep(executable, parsed, feeds, fetched, deadline, checks_nans, is_same)
 
     def requests(self) -> list[StepRequest]:
         """Returns the steps that were run, the first one first."""

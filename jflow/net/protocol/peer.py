@@ -193,7 +193,12 @@ class Peer:
         return RUN_PLANS.read(reply, tensors) if records is None else tensors
 
     def begin_plans(
-        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        staging: Staging | None = None,
+        n_steps: int = 1,
     ) -> None:
         """See `TaskProxy.begin_plans`."""
 

@@ -95,7 +95,12 @@ class TaskProxy(Protocol):
         """
 
     def begin_plans(
-        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        staging: Staging | None = None,
+        n_steps: int = 1,
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`; returns None unless `is_direct`."""
 

@@ -134,9 +134,16 @@ class WorkerService(Protocol):
         """
 
     def begin_plans(
-        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        staging: Staging | None = None,
+        n_steps: int = 1,
     ) -> Started[Sequence[Array]] | None:
         """Begins `run_plans` in one plain function, possibly outside of asyncio tasks.
+
+        Plans that are repeatable (`task/execution/repeated.py`) can run several times at once.
 
         Returns:
           None if the plans wait for other steps or take long; nothing was done then.
@@ -235,6 +242,22 @@ class MasterSession(Protocol):
 
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once. With a number, it is recorded (`jflow.state.journal`).
+        """
+
+    @remote(doing="running {n_steps} steps", since=10)
+    async def run_steps(
+        self,
+        handle: int,
+        n_steps: int,
+        is_stacked: bool,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+    ) -> tuple[int, Sequence[Array]]:
+        """Runs a registered step several times with the same feeds; see `RepeatedRun`.
+
+        Returns:
+          How often it has run, and its results: of the last run, or stacked. It is less than
+          `n_steps` if the step has to be registered again.
         """
 
     def begin_step(

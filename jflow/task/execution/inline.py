@@ -35,6 +35,7 @@ from jflow.task.execution.fibers import ONE_FIBER, fibers_of
 from jflow.task.execution.interpreter import interpret
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.local_task import LocalTask
+from jflow.task.execution.repeated import run_repeatedly
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import TracedState, recorder_of, traced
 from jflow.task.execution.variables import QUEUED_S
@@ -136,6 +137,16 @@ class LocalExecutable:
         fed = self._own_feeds(feeds) if self._outlives_results else feeds
         return self._run(fed, _copy_value, deadline, records, effect)
 
+    def run_steps(
+        self, feeds: Sequence[Array], deadline: Deadline, n_steps: int, is_stacked: bool
+    ) -> tuple[int, list[Array]]:
+        """Runs the step several times; see `run_repeatedly`."""
+
+        def run(n_now: int) -> list[Array]:
+            return self._run(feeds, _copy_value, deadline, n_steps=n_now)
+
+        return run_repeatedly(run, n_steps, is_stacked, self.plans)
+
     def start(
         self,
         feeds: Sequence[Array],
@@ -208,10 +219,11 @@ class LocalExecutable:
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
         woken: Woken | None = None,
+        n_steps: int = 1,
     ) -> list[Any]:
         """Runs the step; one that is applied once returns the results of its applied attempt."""
         recorder = None if records is None else self._recorder()
-        run = partial(self._run_once, feeds, fetch, deadline, woken, recorder)
+        run = partial(self._run_once, feeds, fetch, deadline, woken, recorder, n_steps)
         if effect is not None and self._refusal is not None:
             raise self._refusal
         if effect is None or self._task is None or not self._writes.n_programs:
@@ -232,14 +244,15 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None,
         recorder: Recorder | None,
+        n_steps: int,
         effect: StepEffect | None,
     ) -> list[Any]:
         task = self._task
         if task is None:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
         task.enter(self._use, deadline)
         try:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
         finally:
             task.leave(self._use)
 
@@ -250,6 +263,7 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None,
         recorder: Recorder | None,
+        n_steps: int,
         effect: StepEffect | None,
     ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
@@ -260,6 +274,8 @@ class LocalExecutable:
         go, states = interpret, self._states(queued_s, recorder, writing, effect)
         if recorder is not None:
             go = traced
+        for state in states:
+            state.n_steps = n_steps
         waiting = ExitStack()
         try:
             for number, feed in self._feeds:

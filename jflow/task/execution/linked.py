@@ -103,6 +103,13 @@ class LinkedRun:
         run = self.instruction
         return bool(run.reads or run.writes or run.before or run.defaults)
 
+    def arguments_again(self, args: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the arguments of its next run on the results of the last one, if repeatable."""
+        run = self.instruction
+        new = dict(zip(run.writes, results, strict=False))
+        values = (new.get(i, old) for i, old in zip(run.reads, args, strict=False))
+        return (*values, *args[len(run.reads) :])
+
     @cached_property
     def used(self) -> tuple[int, ...]:
         """Indices of the variables whose old values it reads, which must be initialized."""

@@ -20,6 +20,7 @@ def run_program(
     old: Sequence[jax.Array],
     device: Device,
     kept: Kept | None = None,
+    n_steps: int = 1,
 ) -> list[jax.Array]:
     """Runs a program and stores its outputs in slots.
 
@@ -29,6 +30,7 @@ def run_program(
       old: its first arguments, the values of variables.
       device: the device of the plan, for messages.
       kept: on a mesh, how the variables that it writes are sharded.
+      n_steps: how often to run it, each time on the variables that it has written.
 
     Returns:
       All results, those for variables first. The device completes them together, so any of them
@@ -42,7 +44,11 @@ def run_program(
     run = linked.instruction
     options = {} if kept is None else {"kept": kept}
     try:
-        results = linked.executable(*arguments_of(linked, slots, old), **options)
+        args = arguments_of(linked, slots, old)
+        results = linked.executable(*args, **options)
+        for _ in range(n_steps - 1):
+            args = linked.arguments_again(args, results)
+            results = linked.executable(*args)
     except internals.ARGUMENT_ERRORS as error:
         # JAX checks sizes that were unknown before only here.
         raise InvalidArgumentError(

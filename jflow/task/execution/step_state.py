@@ -61,13 +61,15 @@ class StepState:
     Attributes:
       slots: their values.
       edge_of: returns the edge of the step that an edge of the plan is; see `EdgeOf`.
+      n_steps: how many steps in turn it stands for; more than one only if its plan is repeatable
+        (`repeated.py`).
       waiting_op: name of the operation whose kernel was ended last while it waited.
     """
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
         *("_recorded", "_transaction", "_uses_left", "_watch", "_writing"),
-        *("edge_of", "slots", "waiting_op"),
+        *("edge_of", "n_steps", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -95,6 +97,7 @@ class StepState:
         self._is_closed = False
         self.waiting_op: str | None = None
         self.edge_of: EdgeOf = int
+        self.n_steps = 1
 
     def __getitem__(self, slot: Slot) -> Any:
         return self.slots[slot]
@@ -446,7 +449,8 @@ class StepState:
         """Runs a program with the variables that it was granted; see `run_program`."""
         old = () if access is None else access.donated()
         kept = None if linked.mesh is None or access is None else access.shardings()
-        results = run_program(linked, self.slots, old, self._linked.plan.device, kept)
+        device = self._linked.plan.device
+        results = run_program(linked, self.slots, old, device, kept, self.n_steps)
         for slot in linked.last_uses:
             self.end_use(slot, results[-1] if results else None)
         return results

@@ -16,6 +16,7 @@ def begin_inline(
     step_ids: Iterator[int],
     feeds: Sequence[Array],
     effect: Effect | None,
+    n_steps: int = 1,
 ) -> Started[Sequence[Array]] | None:
     """Begins a step if its only plan is on the master's own task and can run inline.
 
@@ -24,6 +25,7 @@ def begin_inline(
       step: the step.
       step_ids: numbers for it.
       feeds, effect: as for `MasterSession.run_step`.
+      n_steps: how often to run it, as for `WorkerService.begin_plans`.
 
     Returns:
       None if it cannot be begun so, or something holds its state; nothing was done then.
@@ -45,7 +47,7 @@ def begin_inline(
         return None
     started = None
     try:
-        started = begin(next(step_ids), only.handle, own_feeds, staging)
+        started = begin(next(step_ids), only.handle, own_feeds, staging, n_steps)
     finally:
         if started is None or started.is_done:
             gate.leave(use)

@@ -20,6 +20,7 @@ from jflow.errors import (
     AbortedError,
     InternalError,
     InvalidArgumentError,
+    OpError,
     UnavailableError,
 )
 from jflow.net.protocol import (
@@ -48,6 +49,7 @@ from jflow.state.watch import (
     SessionWaits,
     WaitStatus,
 )
+from jflow.task.execution.repeated import RepeatedRun
 from jflow.task.master.inline import begin_inline
 from jflow.task.master.pending import N_STEP_IDS, find_waits
 from jflow.task.master.registering import Registrar
@@ -220,6 +222,50 @@ class ClientSession:
         within = partial(self._running_within, step, deadline)
         started = Started(self._run_sampled(step, feeds, ids, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
+
+    async def run_steps(
+        self,
+        handle: int,
+        n_steps: int,
+        is_stacked: bool,
+        feeds: Sequence[Array],
+        deadline: Deadline = FOREVER,
+    ) -> tuple[int, Sequence[Array]]:
+        """See `MasterSession.run_steps`."""
+        self._check_open()
+        step = self._find_step(handle)
+        plans = [plan for entry in step.entries.values() for plan in entry.plans]
+        runs = RepeatedRun(n_steps, is_stacked, plans)
+        try:
+            running = self._running_within(step, deadline, self._run_each(step, feeds, runs))
+            results = await running
+        except OpError as error:
+            runs.explain(error)
+            raise
+        return runs.n_done, results
+
+    async def _run_each(
+        self, step: RegisteredStep, feeds: Sequence[Array], runs: RepeatedRun
+    ) -> Sequence[Array]:
+        """Runs a step several times, and lets others run between its turns."""
+        gate, ids = self._servers.gate, self._step_ids
+        while not runs.is_done:
+            n_steps, started = runs.begin_turn(), None
+            try:
+                if not self._sampler.is_open:
+                    started = begin_inline(gate, step, ids, feeds, None, n_steps)
+                if started is None:
+                    n_steps = 1
+                    values = await self._run_sampled(step, feeds, ids, None, None, None)
+                else:
+                    values = started.result if started.is_done else await started.rest()
+            except OpError as error:
+                if runs.is_interrupted(error):
+                    break
+                raise
+            if runs.end_turn(values, n_steps):
+                await asyncio.sleep(0)
+        return runs.results()
 
     def begin_step(
         self,

@@ -29,11 +29,13 @@ ALONE_S = 2e-3
 longer than others would wait that came meanwhile."""
 
 
-def timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
-    """Does the work of an instruction, and records its duration."""
+def timed(
+    linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object, n_steps: int = 1
+) -> None:
+    """Does the work of an instruction, in several steps, and records the duration of one."""
     start = time.perf_counter()
     work(*args)
-    linked.latency.note(time.perf_counter() - start)
+    linked.latency.note((time.perf_counter() - start) / n_steps)
 
 
 def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:

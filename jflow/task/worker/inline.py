@@ -149,14 +149,18 @@ class InlineAccess(_Inline[SingleAccess]):
         return is_quick(self._class.run, self._is_alone)
 
     async def run_inline(
-        self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
+        self,
+        step: int,
+        feeds: Sequence[Array],
+        effect: StepEffect | None = None,
+        n_steps: int = 1,
     ) -> list[Array] | None:
         """Runs the plan, which must be quick; waits only for the device.
 
         Args:
           step: identifies the step.
           feeds: the fed values in the order of their indices.
-          effect: as for `StepState`.
+          effect, n_steps: as for `StepState`.
 
         Returns:
           None if the variables are not free, or one has to be copied, which takes long; nothing was
@@ -170,6 +174,7 @@ class InlineAccess(_Inline[SingleAccess]):
         state = StepState(linked, context.containers, writing=writing, effect=effect, step=step)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
+        state.n_steps = n_steps
         try:
             access = state.begin_access(run)
             if access is None:
@@ -177,7 +182,7 @@ class InlineAccess(_Inline[SingleAccess]):
             if access.copies_much:
                 access.give_up()
                 return None
-            timed(run, state.finish, access)
+            timed(run, state.finish, access, n_steps=n_steps)
             fetched: list[Array] = []
             for slot in self._fetches:
                 if not state.is_computed(slot):

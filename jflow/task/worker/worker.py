@@ -264,7 +264,12 @@ class Worker:
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
 
     def begin_plans(
-        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        staging: Staging | None = None,
+        n_steps: int = 1,
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`."""
         plan = self._inline.get(handle)
@@ -278,7 +283,7 @@ class Worker:
                 return None
         except MovedError:
             return None  # `run_plans` finds what that means for the step
-        return Started(self._run_inline(plan, step, feeds, staging))
+        return Started(self._run_inline(plan, step, feeds, staging, n_steps))
 
     async def _run_inline(
         self,
@@ -286,12 +291,15 @@ class Worker:
         step: int,
         feeds: Sequence[Array],
         staging: Staging | None,
+        n_steps: int,
     ) -> list[Array]:
         """Runs an inline plan that has entered the gate, so that its state cannot move."""
         registered = plan.registered
         try:
             if isinstance(plan, InlineOperation):
                 return await plan.run_inline(step, feeds)
+            if n_steps > 1:
+                return await self._run_access(plan, step, feeds, None, n_steps)
             run = partial(self._run_access, plan, step, feeds)
             if staging is None or not registered.writes.n_programs:
                 return await run()
@@ -305,11 +313,14 @@ class Worker:
         step: int,
         feeds: Sequence[Array],
         effect: StepEffect | None = None,
+        n_steps: int = 1,
     ) -> list[Array]:
         """Runs a program on variables; inline, or as any other plan if it has to wait."""
-        values = await plan.run_inline(step, feeds, effect)
+        values = await plan.run_inline(step, feeds, effect, n_steps)
         if values is not None:
             return values
+        for _ in range(n_steps - 1):
+            await self._run_access(plan, step, feeds)
         context, registered = self._context, plan.registered
         fed = dict(zip(registered.feeds, feeds, strict=True))
         context.begin_step(step, registered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -115,6 +116,26 @@ def test_every_session_on_every_master_finds_what_has_moved(cluster: BackendUnde
             assert session.replace(all_on(WORKER_1), min_gain=None).moved
         assert sessions[0].run(first.add) == 5
         assert sessions[1].run(second.v) == 5
+
+
+def test_many_steps_of_one_call_find_what_moves_in_between(cluster: BackendUnderTest) -> None:
+    counter, mover = Counter(), Counter()
+    with (
+        cluster.session(graph=counter.graph) as session,
+        cluster.session(1, graph=mover.graph) as b,
+    ):
+        session.run(counter.init)
+        other.run(mover.add)
+        n_moved = 0
+        running = threading.Thread(target=lambda: session.run_many(counter.add.op, steps=20_000))
+        running.start()
+        while running.is_alive():
+            n_moved += len(
+                b.replace(all_on((WORKER_0, WORKER_1)[n_moved % 2]), min_gain=None).moved
+            )
+        running.join()
+        assert session.run(counter.v) == 20_001
+        assert n_moved > 1
 
 
 def test_a_session_that_pins_it_where_it_was_finds_it_too(cluster: BackendUnderTest) -> None:
