@@ -10,7 +10,7 @@ from jflow.base.cluster import MESH
 from jflow.base.deadline.clock import now
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError, OpError, RestartedError
-from jflow.plan import Plan, Run
+from jflow.plan import Feed, Fetch, Plan, Run
 from jflow.state.moves import MovedError
 
 MAX_STEPS = 1_000_000_000
@@ -27,7 +27,8 @@ def is_repeatable(plans: Sequence[Plan]) -> bool:
     It is one program that updates variables. No other instruction may need values that they have
     before an update, and they must be initialized.
     """
-    instructions = [one for plan in plans for one in plan.all_instructions]
+    every = [one for plan in plans for one in plan.all_instructions]
+    instructions = [one for one in every if not isinstance(one, Feed | Fetch)]
     if len(instructions) != 1 or plans[0].device.type == MESH:
         return False
     (run,) = instructions

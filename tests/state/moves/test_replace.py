@@ -120,19 +120,17 @@ def test_every_session_on_every_master_finds_what_has_moved(cluster: BackendUnde
 
 def test_many_steps_of_one_call_find_what_moves_in_between(cluster: BackendUnderTest) -> None:
     counter, mover = Counter(), Counter()
-    with (
-        cluster.session(graph=counter.graph) as session,
-        cluster.session(1, graph=mover.graph) as b,
-    ):
+    with ExitStack() as stack:
+        session = stack.enter_context(cluster.session(graph=counter.graph))
+        other = stack.enter_context(cluster.session(1, graph=mover.graph))
         session.run(counter.init)
         other.run(mover.add)
         n_moved = 0
         running = threading.Thread(target=lambda: session.run_many(counter.add.op, steps=20_000))
         running.start()
         while running.is_alive():
-            n_moved += len(
-                b.replace(all_on((WORKER_0, WORKER_1)[n_moved % 2]), min_gain=None).moved
-            )
+            place = all_on((WORKER_0, WORKER_1)[n_moved % 2])
+            n_moved += len(other.replace(place, min_gain=None).moved)
         running.join()
         assert session.run(counter.v) == 20_001
         assert n_moved > 1
