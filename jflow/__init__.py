@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jflow import lax as lax
     from jflow import nn as nn
     from jflow import numpy as numpy
+    from jflow import python_io as python_io
     from jflow import random as random
     from jflow import summary as summary
     from jflow import timeline as timeline
@@ -36,8 +37,8 @@ else:
         "jflow.api.root",
         modules=(
             *("checkpoint", "contrib", "data", "distribute", "errors", "estimator", "export"),
-            *("initializers", "inspect", "lab", "lax", "nn", "numpy", "random", "summary"),
-            *("timeline", "train"),
+            *("initializers", "inspect", "lab", "lax", "nn", "numpy", "python_io", "random"),
+            *("summary", "timeline", "train"),
         ),
         others=dict.fromkeys(
             ("ClosureInputError", "ClusterCoordinator", "PerWorkerValues", "RemoteValue"),

@@ -32,12 +32,20 @@ from jflow.client.ops.math.neural import l2_normalize as l2_normalize
 from jflow.client.ops.math.neural import lrn as lrn
 from jflow.client.ops.math.neural import max_pool as max_pool
 from jflow.client.ops.math.neural import moments as moments
+from jflow.client.ops.math.neural import separable_conv2d as separable_conv2d
 from jflow.client.ops.math.neural import softsign as softsign
 from jflow.client.ops.math.neural import top_k as top_k
 from jflow.client.ops.math.neural import xw_plus_b as xw_plus_b
 from jflow.client.ops.math.neural import zero_fraction as zero_fraction
+from jflow.client.ops.random import dropout as dropout
 from jflow.client.variables import Embedding as Embedding
 from jflow.client.variables import embedding_lookup as embedding_lookup
+from jflow.client.variables import embedding_lookup_sparse as embedding_lookup_sparse
 from jflow.client.variables import hash_ids as hash_ids
+
+avg_pool2d = avg_pool_v2 = avg_pool
+depthwise_conv2d_native = depthwise_conv2d
+local_response_normalization = lrn
+max_pool2d = max_pool_v2 = max_pool
 
 __getattr__, __dir__ = _lift_namespace(globals(), jax.nn)

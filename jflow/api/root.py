@@ -25,6 +25,7 @@ from jflow.base.options import RunOptions as RunOptions
 from jflow.base.progress import progress as progress
 from jflow.base.values import Dimension as Dimension
 from jflow.base.values import TensorShape as TensorShape
+from jflow.base.values import TensorSpec as TensorSpec
 from jflow.base.values import string as string
 from jflow.client.binding import BoundState as BoundState
 from jflow.client.binding import bind as bind
@@ -108,6 +109,28 @@ from jflow.client.ops import trainable_variables as trainable_variables
 from jflow.client.ops import tuple as tuple
 from jflow.client.ops import variable_creator_scope as variable_creator_scope
 from jflow.client.ops import variables_initializer as variables_initializer
+from jflow.client.ops.arrays import placeholder_with_default as placeholder_with_default
+from jflow.client.ops.checks import Assert as Assert
+from jflow.client.ops.checks import Print as Print
+from jflow.client.ops.checks import assert_equal as assert_equal
+from jflow.client.ops.checks import assert_greater as assert_greater
+from jflow.client.ops.checks import assert_greater_equal as assert_greater_equal
+from jflow.client.ops.checks import assert_integer as assert_integer
+from jflow.client.ops.checks import assert_less as assert_less
+from jflow.client.ops.checks import assert_less_equal as assert_less_equal
+from jflow.client.ops.checks import assert_near as assert_near
+from jflow.client.ops.checks import assert_negative as assert_negative
+from jflow.client.ops.checks import assert_non_negative as assert_non_negative
+from jflow.client.ops.checks import assert_non_positive as assert_non_positive
+from jflow.client.ops.checks import assert_none_equal as assert_none_equal
+from jflow.client.ops.checks import assert_positive as assert_positive
+from jflow.client.ops.checks import assert_rank as assert_rank
+from jflow.client.ops.checks import assert_rank_at_least as assert_rank_at_least
+from jflow.client.ops.checks import assert_rank_in as assert_rank_in
+from jflow.client.ops.checks import assert_scalar as assert_scalar
+from jflow.client.ops.checks import assert_type as assert_type
+from jflow.client.ops.decoding import decode_json_example as decode_json_example
+from jflow.client.ops.gates import identity_n as identity_n
 from jflow.client.ops.math.arrays import argsort as argsort
 from jflow.client.ops.math.arrays import concat as concat
 from jflow.client.ops.math.arrays import expand_dims as expand_dims
@@ -292,12 +315,33 @@ from jflow.client.ops.math.shapes import shape_n as shape_n
 from jflow.client.ops.math.shapes import size as size
 from jflow.client.ops.math.shapes import zeros as zeros
 from jflow.client.ops.math.shapes import zeros_like as zeros_like
+from jflow.client.ops.modes import disable_eager_execution as disable_eager_execution
+from jflow.client.ops.modes import disable_resource_variables as disable_resource_variables
+from jflow.client.ops.modes import disable_v2_behavior as disable_v2_behavior
+from jflow.client.ops.modes import enable_resource_variables as enable_resource_variables
+from jflow.client.ops.modes import executing_eagerly as executing_eagerly
+from jflow.client.ops.modes import resource_variables_enabled as resource_variables_enabled
+from jflow.client.ops.random import multinomial as multinomial
+from jflow.client.ops.random import random_crop as random_crop
+from jflow.client.ops.random import random_normal as random_normal
+from jflow.client.ops.random import random_shuffle as random_shuffle
+from jflow.client.ops.random import random_uniform as random_uniform
+from jflow.client.ops.random import truncated_normal as truncated_normal
+from jflow.client.ops.seeds import set_random_seed as set_random_seed
+from jflow.client.ops.sparse import deserialize_many_sparse as deserialize_many_sparse
+from jflow.client.ops.sparse import serialize_many_sparse as serialize_many_sparse
+from jflow.client.ops.sparse import serialize_sparse as serialize_sparse
+from jflow.client.ops.sparse import sparse_placeholder as sparse_placeholder
+from jflow.client.ops.sparse import sparse_tensor_dense_matmul as sparse_tensor_dense_matmul
+from jflow.client.ops.sparse import sparse_tensor_to_dense as sparse_tensor_to_dense
+from jflow.client.ops.sparse import sparse_to_dense as sparse_to_dense
 from jflow.client.replay import Replay as Replay
 from jflow.client.replay import ReplayedStep as ReplayedStep
 from jflow.client.runtime.performance import performance_report as performance_report
 from jflow.client.runtime.telemetry import opentelemetry_spans as opentelemetry_spans
 from jflow.client.runtime.tracing import RunMetadata as RunMetadata
 from jflow.client.runtime.tracing import trace_steps as trace_steps
+from jflow.client.session import InteractiveSession as InteractiveSession
 from jflow.client.session import Session as Session
 from jflow.client.variables import AUTO_REUSE as AUTO_REUSE
 from jflow.client.variables import PartitionedVariable as PartitionedVariable
@@ -309,7 +353,6 @@ from jflow.client.variables import get_variable_scope as get_variable_scope
 from jflow.client.variables import initializers as _initializers
 from jflow.client.variables import min_max_variable_partitioner as min_max_variable_partitioner
 from jflow.client.variables import no_regularizer as no_regularizer
-from jflow.client.variables import set_random_seed as set_random_seed
 from jflow.client.variables import variable_axis_size_partitioner as variable_axis_size_partitioner
 from jflow.client.variables import variable_scope as variable_scope
 from jflow.compiler.graph import AggregationMethod as AggregationMethod
@@ -327,6 +370,7 @@ from jflow.compiler.graph import gradients as gradients
 from jflow.compiler.graph import loop as loop
 from jflow.compiler.graph import name_scope as name_scope
 from jflow.compiler.graph import reset_default_graph as reset_default_graph
+from jflow.errors import OpError as OpError
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.launch import ProgramRole as ProgramRole
 from jflow.launch import RayCluster as RayCluster
@@ -338,6 +382,23 @@ from jflow.state.records import VarLenFeature as VarLenFeature
 from jflow.training.optimizers.clipping import clip_by_global_norm as clip_by_global_norm
 from jflow.training.optimizers.clipping import clip_by_norm as clip_by_norm
 from jflow.training.optimizers.clipping import global_norm as global_norm
+
+SparseTensorValue = SparseTensor
+all_variables = global_variables
+arg_max = argmax
+arg_min = argmin
+double = float64
+half = float16
+initialize_all_variables = global_variables_initializer
+initialize_local_variables = local_variables_initializer
+initialize_variables = variables_initializer
+lin_space = linspace
+newaxis = None
+reverse_v2 = reverse
+tensor_scatter_add = tensor_scatter_nd_add
+tensor_scatter_sub = tensor_scatter_nd_sub
+tensor_scatter_update = tensor_scatter_nd_update
+where_v2 = where
 
 constant_initializer = _initializers.Constant
 glorot_normal_initializer = _initializers.GlorotNormal

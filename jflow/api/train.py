@@ -1,6 +1,15 @@
 """The names of `jflow.train` that train, build graphs or feed queues."""
 
 from jflow.base import tracebacks as _tracebacks
+from jflow.state.records.messages import BytesList as BytesList
+from jflow.state.records.messages import Example as Example
+from jflow.state.records.messages import Feature as Feature
+from jflow.state.records.messages import FeatureList as FeatureList
+from jflow.state.records.messages import FeatureLists as FeatureLists
+from jflow.state.records.messages import Features as Features
+from jflow.state.records.messages import FloatList as FloatList
+from jflow.state.records.messages import Int64List as Int64List
+from jflow.state.records.messages import SequenceExample as SequenceExample
 from jflow.training.checkpoints.checkpoint_reader import CheckpointReader as CheckpointReader
 from jflow.training.checkpoints.checkpoint_reader import NewCheckpointReader as NewCheckpointReader
 from jflow.training.checkpoints.checkpoint_reader import list_variables as list_variables
@@ -92,5 +101,7 @@ from jflow.training.parameter_servers.device_setter import (
 from jflow.training.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 from jflow.training.threads import Coordinator as Coordinator
 from jflow.training.threads import LooperThread as LooperThread
+
+piecewise_constant_decay = piecewise_constant
 
 _tracebacks.end_here(globals())

@@ -35,6 +35,7 @@ from jflow.state.checkpoint_files.layout import (
 from jflow.state.effects.saved import SavedEffect, SavedWindow, SavedWindows
 from jflow.state.journal import PackedEntries, PackedEntry
 from jflow.state.records import DECODERS
+from jflow.state.records.sparse import SparsePart
 from jflow.state.resources import KERNELS
 from jflow.state.resources.accumulator import AccumulatorSpec
 from jflow.state.resources.accumulator import snapshot as accumulator
@@ -44,6 +45,7 @@ from jflow.state.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.state.resources.queue import QueueSpec
 from jflow.state.resources.queue import snapshot as queue
 from jflow.state.resources.queue.spec import FIFO, SHUFFLE
+from jflow.state.resources.random_state import RandomStateSnapshot, RandomStateSpec
 from jflow.state.resources.reader import ReaderSnapshot, ReaderSpec
 from jflow.state.resources.value_table import ValueTableSnapshot, ValueTableSpec
 from jflow.state.saves.items import SaveReport, StateItem, StateItems, StateSlice
@@ -158,6 +160,8 @@ STEP_FIELDS = {
     "records": st.just(()),
 }
 
+WORDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4).map(tuple)
+
 BUILDS = {
     AccumulatorSpec: {
         "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
@@ -189,6 +193,12 @@ BUILDS = {
         "signatures": st.just(()),
     },
     IteratorStateSpec: {},
+    RandomStateSpec: {"seed": st.none() | WORDS},
+    SparsePart: {
+        "dtype": st.sampled_from(["int64", "string"]),
+        "shape": st.lists(st.integers(0, 9), max_size=2).map(tuple),
+        "data": st.binary(max_size=9),
+    },
     LedgerSpec: {},
     QueueSpec: {
         "kind": st.sampled_from([FIFO, SHUFFLE]),
@@ -246,6 +256,11 @@ BUILDS |= {
         "n_gradients": st.integers(0, 99),
         "shape": BUILDS[AccumulatorSpec]["shape"],
         "present": st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    },
+    RandomStateSnapshot: {
+        "spec": st.builds(RandomStateSpec, **BUILDS[RandomStateSpec]),
+        "words": WORDS,
+        "n_drawn": st.integers(0, 99),
     },
     IteratorStateSnapshot: {
         "spec": st.just(IteratorStateSpec()),

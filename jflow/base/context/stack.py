@@ -87,6 +87,14 @@ class Stack(Generic[T]):
         else:
             entries[:] = [each for each in entries if each is not entry]
 
+    def discard(self, entry: T) -> None:
+        """Removes the last one of an entry on this thread, if it is there, in whatever order."""
+        entries = self._blocks.entries
+        for i in range(len(entries) - 1, -1, -1):
+            if entries[i] is entry:
+                del entries[i]
+                return
+
     def add_everywhere(self, entry: T) -> None:
         """Makes `entry` the current value of all threads without an open block."""
         with self._lock:

@@ -9,9 +9,9 @@ from typing import Any
 from jflow.base.cluster import DeviceSpec
 from jflow.client.functions.concrete import Concrete
 from jflow.compiler.graph import VariableRef
+from jflow.compiler.graph.device_blocks import device_scope
 from jflow.compiler.graph.primitives import ACCESSES
 from jflow.compiler.graph.request import empty_request_scope
-from jflow.compiler.graph.scope import device_scope
 
 
 def accessing(

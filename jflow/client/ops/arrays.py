@@ -71,6 +71,35 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
     return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
 
 
+def placeholder_with_default(
+    input: Any,  # noqa: A002 - TensorFlow's name
+    shape: Any,
+    name: str = "PlaceholderWithDefault",
+) -> Tensor:
+    """Returns a tensor with the value of another one, unless a step feeds it.
+
+    Args:
+      input: the tensor that is the default, or what `constant` takes.
+      shape: the shape of fed values, with None for sizes that differ; the default must fit. Through
+        a size that is None here and known of the default no gradient flows.
+      name: name of the operation.
+
+    Raises:
+      ValueError: if the default does not have that shape.
+    """
+    graph = _default_graph()
+    tensor: Tensor = graph.as_tensor(input)
+    dims = as_shape(shape)
+    if not is_compatible(dims, tensor.aval.shape):
+        raise ValueError(f"{tensor!r} cannot have the shape {shape}")
+    if tensor.aval.shape is not None and declared(dims) == declared(tensor.aval.shape):
+        return identity(tensor, name)
+    attributes = {"shape": declared(dims)} if dims is not None else {}
+    function = "identity" if dims is None else "ensure_shape"
+    avals = [abstract(dims, tensor.dtype)]
+    return call(graph, function, [tensor], avals, name=name, attributes=attributes).outputs[0]
+
+
 def identity(value: Any, name: str = "Identity") -> Tensor:
     """Returns a tensor with the same value, made by an operation in the current scopes.
 

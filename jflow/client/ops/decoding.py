@@ -275,3 +275,19 @@ def default_of_column(value: Any) -> Array:
     """
     default: Array = _default(None, value)
     return default
+
+
+def decode_json_example(json_examples: Any, name: str = "DecodeJSONExample") -> Tensor:
+    """Converts Examples in JSON to serialized ones, as `parse_example` takes them.
+
+    Args:
+      json_examples: string[...].
+      name: name of the operation.
+
+    Raises:
+      InvalidArgumentError: in the step, if one is no Example.
+    """
+    graph = graph_for(json_examples)
+    texts = strings_of(graph, json_examples)
+    avals = [abstract(shape_of(texts), string)]
+    return invoke(graph, "decode_json_example", [texts], lambda: avals, name)[0]

@@ -1,4 +1,4 @@
-"""`tuple`: tensors that wait for each other."""
+"""`tuple` and `identity_n`: several tensors, with the same values."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def tuple(  # noqa: A001 - TensorFlow's name
         gate = group(*members, *before)
         with control_dependencies([gate]):
             return [None if one is None else _gated(one) for one in tensors]
+
+
+def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:  # noqa: A002
+    """Returns tensors with the same values, made by operations in the current scopes."""
+    return [identity(one, name or "IdentityN") for one in input]
 
 
 def _gated(one: Any) -> Any:

@@ -22,7 +22,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that adds `fun` to the graph of its arguments instead of computing it.
 
     It takes tensors, variables and arrays where `fun` takes arrays, and the name of the operation
-    as `name`, unless `fun` has an argument of that name. Inside a function that JAX traces, and
+    as `name`. Inside a function that JAX traces, and
     with eager variables as arguments, it calls `fun`.
     """
 
@@ -30,10 +30,10 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
     def lifted(*args: Any, **kwargs: Any) -> Any:
         try:
             graph = target_graph(args, kwargs)
+            name = kwargs.pop("name", None)
             if graph is None:
                 args, kwargs = jax.tree.map(read, (args, kwargs))
                 return fun(*args, **kwargs)
-            name = kwargs.pop("name", None)
             return graph.apply(fun, args, kwargs, name=name)
         except Exception as error:
             explain_arguments(error, fun)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,6 +50,9 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     Raises:
       TypeError: if either dtype is string.
     """
+    if isinstance(x, jax.core.Tracer):
+        traced: Any = jnp.asarray(x, as_dtype(dtype))
+        return traced  # type: ignore[no-any-return]
     graph = graph_for(x)
     if graph is None:
         array: Tensor = _cast_array(x, dtype)

@@ -22,6 +22,7 @@ from jflow.base.values import (
     shape_text,
     to_physical,
 )
+from jflow.client.ops.slices import IndexedSlices
 from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor
 
 Build = Callable[[Iterator[Any]], Any]
@@ -44,6 +45,8 @@ def flatten(structure: Any, leaves: list[Any]) -> Build:
     kind = type(structure)
     if kind is list or kind is tuple:
         return _sequence(kind, structure, leaves)
+    if isinstance(structure, IndexedSlices):
+        return _slices(structure, leaves)
     if structure is None or isinstance(structure, str | Symbolic | Operation):
         leaves.append(structure)
         return next
@@ -51,9 +54,14 @@ def flatten(structure: Any, leaves: list[Any]) -> Build:
         return _mapping(structure, leaves)
     if isinstance(structure, tuple):
         return _sequence(getattr(kind, "_make", kind), structure, leaves)
-    if isinstance(structure, list):
-        return _list(structure, leaves)
-    return _object(structure, leaves)
+    return (_list if isinstance(structure, list) else _object)(structure, leaves)
+
+
+def _slices(rows: IndexedSlices, leaves: list[Any]) -> Build:
+    """Flattens rows of a tensor to the rows and their indices."""
+    leaves.extend((rows.values, rows.indices))
+    shape = rows.dense_shape
+    return lambda values: IndexedSlices(next(values), next(values), shape)
 
 
 def _sequence(make: Callable[[list[Any]], Any], items: Iterable[Any], leaves: list[Any]) -> Build:
@@ -247,7 +255,8 @@ def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tenso
 
     Args:
       graph: the session's graph.
-      feed_dict: values by tensor, variable or tensor name.
+      feed_dict: values by tensor, variable or tensor name; for a `SparseTensor`, `IndexedSlices`
+        or tuple of tensors a tuple of values, or an object of the same class.
 
     Returns:
       The physical form of each value, by tensor.
@@ -261,12 +270,34 @@ def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tenso
         return {}
     if not isinstance(feed_dict, Mapping):
         raise TypeError(f"feed_dict must be a dict, got {type(feed_dict).__name__}")
-    return dict(_feed(graph, key, value) for key, value in feed_dict.items())
+    pairs = (pair for item in feed_dict.items() for pair in _parts(*item))
+    return dict(_feed(graph, key, value) for key, value in pairs)
 
 
 def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
     """Resolves feed keys to tensors. Raises TypeError for a key that is not one of this graph."""
-    return tuple(_feed_key(graph, key) for key in keys)
+    parts = (part for key in keys for part, _ in _parts(key, None))
+    return tuple(_feed_key(graph, part) for part in parts)
+
+
+def _parts(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the tensors of a fed structure, each with its value, if there are values."""
+    if isinstance(key, IndexedSlices):
+        key = (key.values, key.indices)
+        value = (value.values, value.indices) if isinstance(value, IndexedSlices) else value
+    if not isinstance(key, tuple) or not all(isinstance(x, Symbolic | tuple) for x in key):
+        yield key, value
+        return
+    if value is None:
+        values: Sequence[Any] = [None] * len(key)
+    elif isinstance(value, tuple | list) and len(value) == len(key):
+        values = value
+    else:
+        raise ValueError(
+            f"expected {len(key)} values for the tensors of {key!r}, got {value!r:.80}"
+        )
+    for part, own in zip(key, values, strict=True):
+        yield from _parts(part, own)
 
 
 def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:

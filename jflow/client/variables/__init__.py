@@ -18,8 +18,8 @@ from jflow.client.variables.initializers import he_normal as he_normal
 from jflow.client.variables.initializers import he_uniform as he_uniform
 from jflow.client.variables.initializers import lecun_normal as lecun_normal
 from jflow.client.variables.initializers import lecun_uniform as lecun_uniform
-from jflow.client.variables.initializers import set_random_seed as set_random_seed
 from jflow.client.variables.lookup import embedding_lookup as embedding_lookup
+from jflow.client.variables.lookup import embedding_lookup_sparse as embedding_lookup_sparse
 from jflow.client.variables.partitioned import PartitionedVariable as PartitionedVariable
 from jflow.client.variables.partitioners import fixed_size_partitioner as fixed_size_partitioner
 from jflow.client.variables.partitioners import (

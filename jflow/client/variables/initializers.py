@@ -8,12 +8,10 @@ the same values.
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 import secrets
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
@@ -24,14 +22,14 @@ import numpy as np
 from jax.nn import initializers as of_jax
 
 from jflow.base.values import as_dtype, host_dtype, string
-from jflow.compiler.graph import Graph, owners
+from jflow.client.ops.seeds import next_seed
 from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph import owners
 
 Shape = tuple[int, ...]
 
 _NO_STRINGS = "variables hold numbers and random keys"
 _FLOAT32 = np.dtype(np.float32)
-_SEEDS: weakref.WeakKeyDictionary[Graph, tuple[int, Iterator[int]]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -45,22 +43,6 @@ class PartitionInfo:
 
     full_shape: Shape
     var_offset: Shape
-
-
-def set_random_seed(seed: int | None) -> None:
-    """Sets the seed of the default graph, which seeds the initializers without a seed of their own.
-
-    Without it, or after None, each graph has other random initial values.
-
-    Raises:
-      TypeError: if the seed is neither an integer nor None.
-    """
-    if seed is None:
-        _SEEDS.pop(_default_graph(), None)
-    elif isinstance(seed, int):
-        _SEEDS[_default_graph()] = (seed, itertools.count())
-    else:
-        raise TypeError(f"expected an integer or None as seed, got {seed!r:.80}")
 
 
 class Initializer(ABC):
@@ -161,10 +143,10 @@ def compute(fun: Callable[..., jax.Array], *args: Any, name: str) -> Any:
 
 def _key(seed: int | None, part: PartitionInfo) -> jax.Array:
     if seed is None:
-        drawn = _SEEDS.get(_default_graph())
+        drawn = next_seed()
         key = jax.random.key(secrets.randbits(31) if drawn is None else drawn[0])
         if drawn is not None:
-            key = jax.random.fold_in(key, next(drawn[1]))
+            key = jax.random.fold_in(key, drawn[1])
     else:
         key = jax.random.key(seed)
     # Parts of a variable must not be copies of each other.

@@ -1,4 +1,4 @@
-"""`embedding_lookup`: gathers rows of a table, which may be partitioned across tasks."""
+"""Lookups of the rows of a table, which may be partitioned across tasks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import as_dtype, assigned_parts, is_static
+from jflow.client.ops.math.sizes import sizes_of
+from jflow.client.ops.slices import SparseTensor
+from jflow.client.ops.sparse import small
 from jflow.client.ops.variable import Variable, VariableLike, on_device_of, read
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.sharded import ShardedVariable
@@ -20,6 +23,7 @@ from jflow.compiler.graph.row_parts import split_ids, stitch_rows
 from jflow.plan.xla import internals
 
 STRATEGIES = ("mod", "div")
+_COMBINERS = ("mean", "sqrtn", "sum")
 
 _SMALL_BYTES = 1 << 18
 """The bytes of superfluous rows up to which ids are not divided among the parts."""
@@ -162,3 +166,60 @@ def _limited(rows: jax.Array, n_dims: int, max_norm: float) -> jax.Array:
     axes = tuple(range(n_dims, rows.ndim))
     norm = jnp.sqrt(jnp.sum(rows * rows, axis=axes, keepdims=True))
     return rows * jnp.where(norm > max_norm, max_norm / norm, 1.0)
+
+
+def embedding_lookup_sparse(
+    params: Any,
+    sp_ids: SparseTensor,
+    sp_weights: SparseTensor | None,
+    partition_strategy: str = "mod",
+    name: str | None = None,
+    combiner: str | None = None,
+    max_norm: float | None = None,
+) -> Tensor:
+    """Returns for each row of a sparse matrix of ids a combination of the rows of a table.
+
+    Args:
+      params: T[m, *row], the table, as for `embedding_lookup`.
+      sp_ids: i64[n, k], sparse: the ids of each row, sorted by row.
+      sp_weights: T[n, k], sparse, a weight for each id; None for equal weights.
+      partition_strategy, max_norm: as for `embedding_lookup`.
+      name: scope of the operations.
+      combiner: "sum", "mean" (the sum divided by that of the weights) or "sqrtn" (divided by the
+        root of the sum of their squares); None for "mean".
+
+    Returns:
+      T[n, *row]; rows without ids are zero. TensorFlow leaves those at the end out.
+
+    Raises:
+      TypeError: if the ids or weights are not sparse.
+      ValueError: if there is no such combiner.
+    """
+    kind = combiner or "mean"
+    if kind not in _COMBINERS:
+        raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {kind!r}")
+    for sparse in (sp_ids, *([] if sp_weights is None else [sp_weights])):
+        if not isinstance(sparse, SparseTensor):
+            raise TypeError(f"expected a SparseTensor of ids and of weights, got {sparse!r:.80}")
+    graph: Graph = sp_ids.values.graph
+    with graph.as_default(), name_scope(name, "embedding_lookup_sparse"):
+        rows_of = small(graph, sp_ids.indices)[:, 0]
+        n = sizes_of(small(graph, sp_ids.dense_shape))[0]
+        ids = small(graph, sp_ids.values)
+        rows = embedding_lookup(params, ids, partition_strategy, max_norm=max_norm)
+        weights = None if sp_weights is None else graph.as_tensor(sp_weights.values)
+        given = {"n": n, "kind": kind}
+        combined: Tensor = graph.apply(_combine, (rows, rows_of, weights), given, name=kind)
+        return combined
+
+
+def _combine(rows: Any, rows_of: Any, weights: Any, n: Any, kind: str) -> Any:
+    own = jnp.ones(rows_of.shape, rows.dtype) if weights is None else weights.astype(rows.dtype)
+    ones = (1,) * (rows.ndim - 1)
+    total = jax.ops.segment_sum(rows * own.reshape(-1, *ones), rows_of, n)
+    if kind == "sum":
+        return total
+    norms = jax.ops.segment_sum(own if kind == "mean" else own**2, rows_of, n)
+    norms = norms if kind == "mean" else jnp.sqrt(norms)
+    is_empty = jax.ops.segment_sum(jnp.ones(rows_of.shape, jnp.int32), rows_of, n) == 0
+    return total / jnp.where(is_empty, 1, norms).reshape(-1, *ones)

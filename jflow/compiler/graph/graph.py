@@ -35,7 +35,7 @@ from jflow.base.values import (
 )
 from jflow.compiler.graph import origin, request, stack, text, tracing, unify
 from jflow.compiler.graph.effect_order import EffectOrder
-from jflow.compiler.graph.members import GraphKeys, GraphMember, Members, Names
+from jflow.compiler.graph.members import GraphKeys, GraphMember
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     ACCESSES,
@@ -52,6 +52,7 @@ from jflow.compiler.graph.primitives import (
 from jflow.compiler.graph.recorded import RecordedCall, record
 from jflow.compiler.graph.refinement import refined, retype
 from jflow.compiler.graph.resolve import resolve
+from jflow.compiler.graph.scoped import ScopedMembers
 from jflow.compiler.graph.size_sources import sources_of, unbound_sizes, with_sources
 from jflow.compiler.graph.symbolic import Symbolic
 from jflow.plan.xla import jaxprs
@@ -251,7 +252,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Sequence[Tensor] | N
     return None
 
 
-class Graph(Carded, Members[Operation, Tensor]):
+class Graph(Carded, ScopedMembers[Operation, Tensor]):
     """A graph: operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
@@ -261,9 +262,7 @@ class Graph(Carded, Members[Operation, Tensor]):
     def __init__(self) -> None:
         super().__init__()
         self._handles: dict[VariableRef | ResourceRef, Operation] = {}
-        self._names = Names()
         self._finalized = False
-        self.scopes = stack.Scopes()
 
     # Making operations ----------------------------------------------------------------------
 
@@ -515,14 +514,6 @@ class Graph(Carded, Members[Operation, Tensor]):
             "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
             "the variable inside `with jflow.connect():`, where it is eager"
         )
-
-    def unique_name(self, name: str) -> str:
-        """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
-
-        Raises ValueError if it is not a valid name.
-        """
-        with self._lock:
-            return self._names.unique(self.scopes.here.names + name)
 
     # Scopes -----------------------------------------------------------------------------------
 

@@ -147,6 +147,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
         self._operations: dict[str, O] = {}
         self._tensors: dict[jex.Var, T] = {}
         self._values: dict[str, T] = {}
+        self._names = Names()
 
     def get_operations(self) -> list[O]:
         """Returns all operations in the order of their creation."""

@@ -16,4 +16,7 @@ from jflow.state.records.reader import Records as Records
 from jflow.state.records.summary import SUMMARIES as SUMMARIES
 from jflow.state.records.summary import checked_summary as checked_summary
 from jflow.state.records.summary import scalar_value as scalar_value
+from jflow.state.records.tfrecord import TFRecordCompressionType as TFRecordCompressionType
+from jflow.state.records.tfrecord import TFRecordOptions as TFRecordOptions
 from jflow.state.records.tfrecord import TFRecordWriter as TFRecordWriter
+from jflow.state.records.tfrecord import compression_of as compression_of

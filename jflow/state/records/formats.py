@@ -15,9 +15,15 @@ from jflow.state.records.arrayrecord import ArrayRecords
 from jflow.state.records.csv import decode_csv
 from jflow.state.records.fixed import FixedLengthRecords
 from jflow.state.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
+from jflow.state.records.messages import decode_json_example
 from jflow.state.records.parquet import ParquetRecords
 from jflow.state.records.parse import parse_example, parse_single_example
 from jflow.state.records.reader import Records, text_of
+from jflow.state.records.sparse import (
+    deserialize_many_sparse,
+    serialize_many_sparse,
+    serialize_sparse,
+)
 from jflow.state.records.strings import (
     as_string,
     string_join,
@@ -116,6 +122,7 @@ DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
     for function in (
         *(decode_csv, decode_raw, parse_example, parse_single_example),
         *(decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png),
+        *(decode_json_example, deserialize_many_sparse, serialize_many_sparse, serialize_sparse),
         *(as_string, string_join, string_split, string_strip, string_to_number, substr),
     )
 }

@@ -166,6 +166,36 @@ def _length_of(header: bytes) -> int | None:
     return length if masked(checksum(header[: _LENGTH.size])) == length_checksum else None
 
 
+class TFRecordCompressionType:
+    """The numbers of compressions."""
+
+    NONE = 0
+    ZLIB = 1
+    GZIP = 2
+
+
+class TFRecordOptions:
+    """Options of record files.
+
+    Args:
+      compression_type: a number of `TFRecordCompressionType`, or "", "ZLIB" or "GZIP".
+    """
+
+    def __init__(self, compression_type: int | str | None = None) -> None:
+        names = ("", "ZLIB", "GZIP")
+        self.compression_type: str = (
+            names[compression_type] if isinstance(compression_type, int) else compression_type or ""
+        )
+
+    def __repr__(self) -> str:
+        return f"<jflow.python_io.TFRecordOptions compression_type={self.compression_type!r}>"
+
+
+def compression_of(options: TFRecordOptions | str | None) -> str:
+    """Returns the compression that options of record files name; "" for none."""
+    return options.compression_type if isinstance(options, TFRecordOptions) else options or ""
+
+
 class TFRecordWriter(Closing):
     """Writes records to a new TFRecord file; as a context manager, closes it.
 
@@ -175,14 +205,22 @@ class TFRecordWriter(Closing):
 
     Args:
       path: path of the file, which is replaced if it exists.
-      compression: "", "GZIP" or "ZLIB".
+      options: `TFRecordOptions`, or a compression: "", "GZIP" or "ZLIB".
+      compression: the compression, by its own name.
 
     Raises:
       InvalidArgumentError: if there is no such compression.
       OSError: if the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], compression: str = "") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: TFRecordOptions | str | None = None,
+        *,
+        compression: str = "",
+    ) -> None:
+        compression = compression or compression_of(options)
         if compression not in COMPRESSIONS:
             raise InvalidArgumentError(
                 f"expected one of {COMPRESSIONS} as compression, got {compression!r}"

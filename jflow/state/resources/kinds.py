@@ -15,6 +15,7 @@ from jflow.state.resources.iterator_state import ITERATOR_STATE
 from jflow.state.resources.kernel import Kernel
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.queue import QUEUE
+from jflow.state.resources.random_state import RANDOM_STATE
 from jflow.state.resources.reader import READER
 from jflow.state.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable, check_count
 from jflow.state.resources.spec import Spec
@@ -54,6 +55,7 @@ KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
     ITERATOR_STATE,
     QUEUE,
+    RANDOM_STATE,
     READER,
     VALUE_TABLE,
 )

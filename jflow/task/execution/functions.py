@@ -20,6 +20,7 @@ from jflow.errors import (
 from jflow.plan import NAN_CHECK
 from jflow.state.records import DECODERS, SUMMARIES
 from jflow.state.resources import KERNELS, Kernel
+from jflow.task.execution.checks import CHECKS
 from jflow.task.execution.parts import PART_FUNCTIONS
 
 
@@ -175,6 +176,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "ensure_shape_like": _ensure_shape_like,
     **PART_FUNCTIONS,
     **ROW_FUNCTIONS,
+    **CHECKS,
     **DECODERS,
     **SUMMARIES,
 }

@@ -1,4 +1,4 @@
-"""Several runs of one step, for one call: their turns, their results, and which of them failed."""
+"""Several runs of one step, for one call: their time slices and results, and which has failed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jflow.state.moves import MovedError
 
 MAX_STEPS = 1_000_000_000
 """The most steps of one call."""
-_TURN_S = 0.001
-"""How long the steps of one call run before others get their turn."""
+_SLICE_S = 0.001
+"""How long the steps of one call run before others may run."""
 _GROWTH = 4
-"""How much longer than the last turn one can be, of steps whose time is not known well."""
+"""How much longer than the last slice one can be, of steps whose time is not known well."""
 
 
 def is_repeatable(plans: Sequence[Plan]) -> bool:
@@ -38,10 +38,10 @@ def is_repeatable(plans: Sequence[Plan]) -> bool:
 
 
 class RepeatedRun:
-    """Divides the runs of a step into turns, and collects their results.
+    """Divides the runs of a step into time slices, and collects their results.
 
-    In a turn a repeatable step runs as often as one millisecond lets it, and keeps its variables
-    meanwhile; others run once.
+    In a time slice a repeatable step runs as often as one millisecond lets it, and keeps its
+    variables meanwhile; others run once.
 
     Args:
       n_steps: the number of runs.
@@ -69,13 +69,13 @@ class RepeatedRun:
         """Whether there is no run left."""
         return self.n_done == self._n_steps
 
-    def begin_turn(self) -> int:
-        """Returns how often to run the step in the next turn."""
+    def begin_slice(self) -> int:
+        """Returns how often to run the step in the next slice."""
         self._since = now()
         return min(self._next, self._n_steps - self.n_done)
 
-    def end_turn(self, values: Sequence[Array], n_steps: int) -> bool:
-        """Takes the results of the last run of a turn; returns whether it is the turn of others."""
+    def end_slice(self, values: Sequence[Array], n_steps: int) -> bool:
+        """Takes the results of the last run of a slice; returns whether others may run now."""
         end = now()
         self.n_done += n_steps
         self._last = values
@@ -84,8 +84,8 @@ class RepeatedRun:
             self._rows.append([np.array(value) for value in values])
         if self._is_repeatable:
             step_s = max((end - self._since) / n_steps, 1e-9)
-            self._next = max(1, min(int(_TURN_S / step_s), _GROWTH * n_steps))
-        is_over = end - self._shared_at >= _TURN_S
+            self._next = max(1, min(int(_SLICE_S / step_s), _GROWTH * n_steps))
+        is_over = end - self._shared_at >= _SLICE_S
         if is_over:
             self._shared_at = end
         return is_over
@@ -144,7 +144,7 @@ def run_repeatedly(
     """
     runs = RepeatedRun(n_steps, is_stacked, plans)
     while not runs.is_done:
-        n_now = runs.begin_turn()
+        n_now = runs.begin_slice()
         try:
             values = run(n_now)
         except OpError as error:
@@ -152,5 +152,5 @@ def run_repeatedly(
                 break
             runs.explain(error)
             raise
-        runs.end_turn(values, n_now)
+        runs.end_slice(values, n_now)
     return runs.n_done, runs.results()

@@ -1,12 +1,15 @@
-"""`begin_inline`: begins a step on the master's own task, in the call that read its request."""
+"""Steps on the master's own task, begun in the call that read their request; many of one step."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from jflow.errors import OpError
 from jflow.net.protocol import Array, Started
 from jflow.state.effects import Effect
 from jflow.state.moves import Gate, Use
+from jflow.task.execution.repeated import RepeatedRun
 from jflow.task.master.step_runner import RegisteredStep, single_write_staging
 
 
@@ -62,3 +65,36 @@ async def _leave_after(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -
         return await rest
     finally:
         gate.leave(use)
+
+
+async def run_each(
+    runs: RepeatedRun,
+    begin: Callable[[int], Started[Sequence[Array]] | None],
+    run: Callable[[], Awaitable[Sequence[Array]]],
+) -> Sequence[Array]:
+    """Runs a step several times, and lets others run between its time slices.
+
+    Args:
+      runs: collects the results.
+      begin: begins a number of runs inline; returns None if that cannot be, as `begin_inline`.
+      run: runs the step once.
+
+    Raises:
+      OpError: as the step; not if it has to be registered again, and has run.
+    """
+    while not runs.is_done:
+        n_now = runs.begin_slice()
+        try:
+            started = begin(n_now)
+            if started is None:
+                n_now = 1
+                values = await run()
+            else:
+                values = started.result if started.is_done else await started.rest()
+        except OpError as error:
+            if runs.is_interrupted(error):
+                break
+            raise
+        if runs.end_slice(values, n_now):
+            await asyncio.sleep(0)
+    return runs.results()

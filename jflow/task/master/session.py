@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from jflow.base.drivers import Job
 from jflow.base.failpoints import async_failpoint
 from jflow.errors import (
     AbortedError,
-    InternalError,
     InvalidArgumentError,
     OpError,
     UnavailableError,
@@ -35,7 +34,7 @@ from jflow.net.protocol import (
     UnregisteredError,
     Waited,
 )
-from jflow.plan import Call, Plan, verify_step
+from jflow.plan import Plan, verify_step
 from jflow.plan.trace.record import TaskRecord
 from jflow.state.core import ClusterState, EffectRunner, SessionClaim
 from jflow.state.effects import Effect
@@ -50,7 +49,7 @@ from jflow.state.watch import (
     WaitStatus,
 )
 from jflow.task.execution.repeated import RepeatedRun
-from jflow.task.master.inline import begin_inline
+from jflow.task.master.inline import begin_inline, run_each
 from jflow.task.master.pending import N_STEP_IDS, find_waits
 from jflow.task.master.registering import Registrar
 from jflow.task.master.sampling import StepSampler
@@ -58,6 +57,9 @@ from jflow.task.master.step_runner import (
     RegisteredStep,
     StepRunner,
     TaskPlans,
+    check_values,
+    is_blocking,
+    only_name,
     reply_of,
     single_write_staging,
 )
@@ -200,7 +202,7 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[1].proxy.is_direct))
-        reply = None if _is_blocking(plans) else reply_of(entries.values())
+        reply = None if is_blocking(plans) else reply_of(entries.values())
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         if handle == 1:
             self._on_begin(self)
@@ -234,38 +236,22 @@ class ClientSession:
         """See `MasterSession.run_steps`."""
         self._check_open()
         step = self._find_step(handle)
-        plans = [plan for entry in step.entries.values() for plan in entry.plans]
-        runs = RepeatedRun(n_steps, is_stacked, plans)
+        runs = RepeatedRun(n_steps, is_stacked, step.plans)
+
+        def begin(n_now: int) -> Started[Sequence[Array]] | None:
+            if self._sampler.is_open:
+                return None
+            return begin_inline(self._servers.gate, step, self._step_ids, feeds, None, n_now)
+
+        def run() -> Awaitable[Sequence[Array]]:
+            return self._run_sampled(step, feeds, self._step_ids, None, None, None)
+
         try:
-            running = self._running_within(step, deadline, self._run_each(step, feeds, runs))
-            results = await running
+            results = await self._running_within(step, deadline, run_each(runs, begin, run))
         except OpError as error:
             runs.explain(error)
             raise
         return runs.n_done, results
-
-    async def _run_each(
-        self, step: RegisteredStep, feeds: Sequence[Array], runs: RepeatedRun
-    ) -> Sequence[Array]:
-        """Runs a step several times, and lets others run between its turns."""
-        gate, ids = self._servers.gate, self._step_ids
-        while not runs.is_done:
-            n_steps, started = runs.begin_turn(), None
-            try:
-                if not self._sampler.is_open:
-                    started = begin_inline(gate, step, ids, feeds, None, n_steps)
-                if started is None:
-                    n_steps = 1
-                    values = await self._run_sampled(step, feeds, ids, None, None, None)
-                else:
-                    values = started.result if started.is_done else await started.rest()
-            except OpError as error:
-                if runs.is_interrupted(error):
-                    break
-                raise
-            if runs.end_turn(values, n_steps):
-                await asyncio.sleep(0)
-        return runs.results()
 
     def begin_step(
         self,
@@ -325,7 +311,7 @@ class ClientSession:
                 raise
             tasks = ", ".join(map(str, step.entries))
             doing, waited = f"running the step on {tasks}", Waited.of(error.__cause__)
-            only = _only_name(step.entries)
+            only = only_name(step.entries)
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
@@ -416,8 +402,7 @@ class ClientSession:
             return await self._run_admitted(step, feeds, ids, client, records, effect)
         noted = [] if records is None else records
         values = await self._run_admitted(step, feeds, ids, client, noted, effect)
-        plans = (plan for entry in step.entries.values() for plan in entry.plans)
-        self._sampler.add(plans, noted)
+        self._sampler.add(step.plans, noted)
         return values
 
     async def _run_admitted(
@@ -502,7 +487,7 @@ class ClientSession:
             except UnregisteredError:  # nothing was sent
                 entry = await self._registrar.renewed(step, entry)
             else:
-                return _check_values(values, entry)
+                return check_values(values, entry)
         raise UnavailableError(
             f"the connection to {entry.task} ends again and again", task=str(entry.task)
         )
@@ -512,27 +497,3 @@ class ClientSession:
             raise AbortedError(self._end.message)
         if self._claim.claim is not None:
             self._claim.check()
-
-
-def _check_values(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
-    """Returns the fetched values. Raises InternalError if there are too few or too many."""
-    if len(values) != len(entry.fetches):
-        raise InternalError(
-            f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
-            task=str(entry.task),
-        )
-    return values
-
-
-def _is_blocking(plans: Iterable[Plan]) -> bool:
-    """Whether a step may wait for another step of its client, at a queue or in a callback."""
-    return any(
-        plan.resources or any(isinstance(one, Call) for one in plan.all_instructions)
-        for plan in plans
-    )
-
-
-def _only_name(tasks: Iterable[Task]) -> str | None:
-    """Returns the name of the only task; None if there are several."""
-    names = list(map(str, tasks))
-    return names[0] if len(names) == 1 else None

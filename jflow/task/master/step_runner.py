@@ -11,7 +11,7 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.net.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
-from jflow.plan import Plan
+from jflow.plan import Call, Plan
 from jflow.state.core import Staging
 from jflow.state.effects import Effect, writes_once
 from jflow.state.moves import Use
@@ -86,6 +86,11 @@ class RegisteredStep:
         entries = self.entries
         return next(iter(entries.values())) if len(entries) == 1 else None
 
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of all tasks."""
+        return [plan for entry in self.entries.values() for plan in entry.plans]
+
     @cached_property
     def writer(self) -> str | None:
         """The name of the step's only task, if that only writes variables, in one program."""
@@ -101,6 +106,30 @@ def single_write_staging(step: RegisteredStep, effect: Effect) -> Staging | None
     """
     writer = step.writer
     return None if writer is None or effect.attempt > 1 else Staging(effect, True, (writer,))
+
+
+def check_values(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
+    """Returns the fetched values. Raises InternalError if there are too few or too many."""
+    if len(values) != len(entry.fetches):
+        raise InternalError(
+            f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
+            task=str(entry.task),
+        )
+    return values
+
+
+def is_blocking(plans: Iterable[Plan]) -> bool:
+    """Whether a step may wait for another step of its client, at a queue or in a callback."""
+    return any(
+        plan.resources or any(isinstance(one, Call) for one in plan.all_instructions)
+        for plan in plans
+    )
+
+
+def only_name(tasks: Iterable[Task]) -> str | None:
+    """Returns the name of the only task; None if there are several."""
+    names = list(map(str, tasks))
+    return names[0] if len(names) == 1 else None
 
 
 class StepRunner:

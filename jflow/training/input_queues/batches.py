@@ -309,7 +309,8 @@ def _batches(
         keep = keep_input if keep_input is True else _checked_keep(keep_input, sources)
         queue = make_queue(sources)
         add_queue_runner(QueueRunner(queue, sources.enqueue(queue, keep)))
-        return queue.dequeue_up_to(batch_size) if allow_smaller else queue.dequeue_many(batch_size)
+        take = queue.dequeue_up_to if allow_smaller else queue.dequeue_many
+        return sources.restored(take(batch_size))
 
 
 def _checked_keep(keep_input: Any, sources: Sources) -> Any:

@@ -9,8 +9,13 @@ from typing import Any
 import jax
 
 from jflow.base.values import as_shape, declared
-from jflow.client.ops import SparseTensor, keep_rows, refuse_sparse
+from jflow.client.ops import SparseTensor, keep_rows
 from jflow.client.ops.queue import QueueBase
+from jflow.client.ops.sparse import (
+    deserialize_many_sparse,
+    serialize_many_sparse,
+    serialize_sparse,
+)
 from jflow.compiler.graph import Operation, Tensor, get_default_graph
 
 Shape = tuple[int | None, ...] | None
@@ -26,6 +31,8 @@ class Sources:
       shapes: shapes of an element's tensors; None for sizes and shapes that differ or are unknown.
       enqueue_many: whether the tensors are batches, whose rows are the elements.
       n_threads: number of threads of each source.
+      sparse: for each leaf of an element that is a sparse tensor, which is queued as strings, the
+        dtype and rank of its rows; None for others.
     """
 
     tree: Any
@@ -33,6 +40,7 @@ class Sources:
     shapes: Sequence[Shape]
     enqueue_many: bool
     n_threads: int
+    sparse: Sequence[tuple[Any, int] | None] = ()
 
     @classmethod
     def of(
@@ -46,10 +54,9 @@ class Sources:
 
         Raises:
           ValueError: if there is no tensor, the structures differ, or a rank is unknown.
-          TypeError: if the dtypes differ, or a tensor is sparse.
+          TypeError: if the dtypes differ.
         """
-        leaves = jax.tree.leaves(elements, is_leaf=lambda x: isinstance(x, SparseTensor))
-        refuse_sparse(leaves, "a batch of elements")
+        elements, sparse = _serialized(elements, enqueue_many)
         if not elements or not jax.tree.leaves(elements[0]):
             raise ValueError(f"expected at least one tensor to batch, got {elements!r}")
         trees = [jax.tree.structure(element) for element in elements]
@@ -66,7 +73,7 @@ class Sources:
             sizes = [declared(as_shape(shape)) for shape in shapes]
         if len(sizes) != len(columns):
             raise ValueError(f"expected a shape for each of {len(columns)} tensors, got {shapes}")
-        return cls(trees[0], tensors, sizes, enqueue_many, n_threads)
+        return cls(trees[0], tensors, sizes, enqueue_many, n_threads, sparse)
 
     @property
     def types(self) -> dict[str, Any]:
@@ -76,6 +83,16 @@ class Sources:
             "dtypes": jax.tree.unflatten(self.tree, dtypes),
             "shapes": jax.tree.unflatten(self.tree, self.shapes),
         }
+
+    def restored(self, batch: Any) -> Any:
+        """Returns a batch with sparse tensors in the place of those that were queued as strings."""
+        if not any(self.sparse):
+            return batch
+        leaves, tree = jax.tree.flatten(batch)
+        pairs = zip(leaves, self.sparse, strict=True)
+        return jax.tree.unflatten(
+            tree, [x if kind is None else deserialize_many_sparse(x, *kind) for x, kind in pairs]
+        )
 
     def check_sizes(self, *cures: str) -> None:
         """Raises ValueError if elements may differ in size; `cures` are further repairs."""
@@ -103,6 +120,32 @@ class Sources:
         element = jax.tree.unflatten(self.tree, tensors)
         op: Operation = queue.enqueue_many(element) if is_batch else queue.enqueue(element)
         return op
+
+
+def _serialized(
+    elements: Sequence[Any], is_batch: bool
+) -> tuple[Sequence[Any], Sequence[tuple[Any, int] | None]]:
+    """Replaces sparse tensors by strings; returns also what they were, for each leaf."""
+    leaves = jax.tree.leaves(elements[:1], is_leaf=_is_sparse)
+    kinds = [_kind(leaf, is_batch) if _is_sparse(leaf) else None for leaf in leaves]
+    serialize = serialize_many_sparse if is_batch else serialize_sparse
+
+    def convert(leaf: Any) -> Any:
+        return serialize(leaf) if _is_sparse(leaf) else leaf
+
+    return jax.tree.map(convert, elements, is_leaf=_is_sparse), kinds
+
+
+def _is_sparse(leaf: Any) -> bool:
+    return isinstance(leaf, SparseTensor)
+
+
+def _kind(sparse: SparseTensor, is_batch: bool) -> tuple[Any, int]:
+    """Returns the dtype and the rank of the rows of a sparse tensor."""
+    (rank,) = declared(sparse.dense_shape.aval.shape) or (None,)
+    if rank is None:
+        raise ValueError(f"expected sparse tensors of known rank to batch, got {sparse!r}")
+    return sparse.values.dtype, rank - is_batch
 
 
 def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:

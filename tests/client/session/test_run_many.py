@@ -172,18 +172,18 @@ class _Clock:
         return self.time
 
 
-def test_turns_grow_to_a_millisecond_and_not_beyond_the_last_step(monkeypatch):
+def test_time_slices_grow_to_a_millisecond_and_not_beyond_the_last_step(monkeypatch):
     clock = _Clock()
     monkeypatch.setattr("jflow.task.execution.repeated.now", clock)
     monkeypatch.setattr("jflow.task.execution.repeated.is_repeatable", lambda _: True)
-    runs, turns, is_over = RepeatedRun(1000, False), [], []
+    runs, slices, is_over = RepeatedRun(1000, False), [], []
     while not runs.is_done:
-        n_steps = runs.begin_turn()
+        n_steps = runs.begin_slice()
         clock.time += n_steps / 2**16
-        turns.append(n_steps)
-        is_over.append(runs.end_turn([], n_steps))
-    assert turns[:5] == [1, 4, 16, 64, 65]
-    assert sum(turns) == 1000
+        slices.append(n_steps)
+        is_over.append(runs.end_slice([], n_steps))
+    assert slices[:5] == [1, 4, 16, 64, 65]
+    assert sum(slices) == 1000
     assert is_over[:5] == [False, False, False, True, False]
 
 

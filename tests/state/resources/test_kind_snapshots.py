@@ -32,6 +32,7 @@ from jflow.state.resources.iterator_state import (
 )
 from jflow.state.resources.kinds import KINDS
 from jflow.state.resources.queue import Dequeue, Enqueue, QueueSpec
+from jflow.state.resources.random_state import RandomStateSpec
 from jflow.state.resources.reader import ReaderSpec
 from jflow.state.resources.value_table import ValueTableSpec
 from jflow.state.resources.wait_queue import QueuedResource
@@ -44,6 +45,7 @@ SPECS = {
     "accumulator": AccumulatorSpec("float32", (2,)),
     "iterator_state": IteratorStateSpec(),
     "queue": QueueSpec("FIFOQueue", 3, components=(TensorSpec((), "float32"),)),
+    "random_state": RandomStateSpec((1, 2)),
     "reader": ReaderSpec("IdentityReader"),
     "value_table": ValueTableSpec(),
 }

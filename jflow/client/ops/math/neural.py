@@ -109,6 +109,33 @@ def depthwise_conv2d(
     return _depthwise(input, filter, **given, dilations=rates, layout=_layout(layout), name=name)
 
 
+def separable_conv2d(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
+    input: Any,
+    depthwise_filter: Any,
+    pointwise_filter: Any,
+    strides: Any,
+    padding: Any,
+    rate: Any = None,
+    name: str | None = None,
+    data_format: str | None = None,
+    dilations: Any = None,
+) -> Any:
+    """Returns a convolution of each channel, and then one of all channels at each place.
+
+    Args:
+      depthwise_filter: T[fh, fw, c, m].
+      pointwise_filter: T[1, 1, c * m, d].
+      input, strides, padding, rate, name, data_format, dilations: as for `depthwise_conv2d`.
+
+    Returns:
+      T[n, h', w', d].
+    """
+    given = (strides, padding, rate, None, data_format, dilations)
+    channels = depthwise_conv2d(input, depthwise_filter, *given)
+    layout = data_format or "NHWC"
+    return conv2d(channels, pointwise_filter, 1, "VALID", data_format=layout, name=name)
+
+
 def max_pool(
     value: Any = None,
     ksize: Any = None,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype
-from jflow.client.ops.lift import lift, operation
-from jflow.client.ops.math.sizes import size_of, sizes_of
+from jflow.client.ops.lift import lift, operation, target_graph
+from jflow.client.ops.math.sizes import size_in_step, size_of, sizes_of
 from jflow.compiler.graph import Symbolic
 
 _shape = operation(lambda x, dtype: jnp.asarray(jnp.shape(x), dtype), "Shape")
@@ -24,6 +25,9 @@ _full = lift(jnp.full)
 _zeros_like = operation(jnp.zeros_like, "zeros_like")
 _ones_like = operation(jnp.ones_like, "ones_like")
 _reshape = operation(jnp.reshape, "Reshape")
+_quotient = operation(
+    lambda x, sizes: jnp.asarray(jnp.size(x) // math.prod(sizes), jnp.int32), "size"
+)
 _broadcast_to = operation(jnp.broadcast_to, "BroadcastTo")
 _arange = lift(lambda start, n, delta, dtype: (start + delta * jnp.arange(n)).astype(dtype))
 _linspace = lift(jnp.linspace)
@@ -105,7 +109,17 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
       ValueError: if the elements do not fit.
       InvalidArgumentError: in the step, if they do not.
     """
-    return _reshape(tensor, shape=sizes_of(shape), name=name)
+    sizes = sizes_of(shape)
+    try:
+        return _reshape(tensor, shape=sizes, name=name)
+    except jax.errors.InconclusiveDimensionOperation:
+        if -1 not in sizes or target_graph(tensor) is None:
+            raise
+    # JAX cannot divide by a size that it does not know; the step can.
+    others = [size for size in sizes if size != -1]
+    left = size_in_step(_quotient(tensor, sizes=others))
+    sizes = tuple(left if size == -1 else size for size in sizes)
+    return _reshape(tensor, shape=sizes, name=name)
 
 
 def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:

@@ -84,13 +84,13 @@ def _sizes_in(tensor: Tensor) -> tuple[Any, ...]:
         )
     sizes = np.ravel(shape_value(tensor)).tolist()
     return tuple(
-        _size_in_step(tensor[i] if tensor.ndim else tensor) if size is None else size
+        size_in_step(tensor[i] if tensor.ndim else tensor) if size is None else size
         for i, size in enumerate(sizes)
     )
 
 
-def _size_in_step(value: Tensor) -> Any:
-    """Returns a symbol for a size that is the value of a scalar."""
+def size_in_step(value: Tensor) -> Any:
+    """Returns a symbol for a size that is the value of a scalar in a step."""
     n = unknown_dim()
     # What has the size has no elements, so nothing but the size is sent.
     aval = abstract((n, 0), np.dtype(bool))

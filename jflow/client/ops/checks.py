@@ -1,0 +1,251 @@
+"""Assertions and `Print`: operations that look at values while a step runs.
+
+An assertion is an operation that fails the step, as in TensorFlow 1: what depends on it waits for
+it by `control_dependencies`. Ranks and dtypes are known when the graph is built, and checked then.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.values import as_dtype, declared
+from jflow.client.ops.arrays import graph_of, identity
+from jflow.client.ops.lift import operand
+from jflow.compiler.graph import Graph, Operation, Tensor, control_dependencies, name_scope
+from jflow.compiler.graph.calls import call
+
+
+def Assert(  # noqa: N802 - TensorFlow's name
+    condition: Any, data: Sequence[Any], summarize: int | None = None, name: str = "Assert"
+) -> Operation:
+    """Returns an operation that fails the step unless a condition holds.
+
+    Args:
+      condition: bool[], or bool[...], of which all elements must be true.
+      data: what the message shows: texts, tensors and values.
+      summarize: how many elements of each tensor it shows; None for 3, -1 for all.
+      name: name of the operation.
+
+    Raises:
+      InvalidArgumentError: in the step, if the condition does not hold.
+    """
+    graph = graph_of([condition, *data])
+    texts, tensors = _parts(graph, data)
+    attributes: dict[str, Any] = {"texts": texts} | _limit(summarize)
+    inputs = [graph.as_tensor(operand(condition)), *tensors]
+    return call(graph, "assert_true", inputs, [], name=name, attributes=attributes)
+
+
+def Print(  # noqa: N802 - TensorFlow's name
+    input_: Any,
+    data: Sequence[Any],
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str = "Print",
+) -> Tensor:
+    """Returns a tensor, and writes values to the standard error of its task when it is computed.
+
+    Args:
+      input_: the tensor.
+      data: what is written: texts and tensors.
+      message: a text before them.
+      first_n: how often the task writes them; None for each time.
+      summarize: how many elements of each tensor are written; None for 3, -1 for all.
+      name: name of the operation that returns the tensor.
+    """
+    graph = graph_of([input_, *data])
+    texts, tensors = _parts(graph, data)
+    attributes: dict[str, Any] = {
+        "texts": [*([] if message is None else [message]), *texts],
+        "first_n": -1 if first_n is None else first_n,
+        "key": secrets.token_hex(8),
+    }
+    attributes |= _limit(summarize)
+    op = call(graph, "print_values", tensors, [], name=f"{name}/write", attributes=attributes)
+    with graph.as_default(), control_dependencies([op]):
+        return identity(input_, name)
+
+
+def _limit(summarize: int | None) -> dict[str, Any]:
+    return {} if summarize is None else {"summarize": summarize}
+
+
+def _parts(graph: Graph, data: Sequence[Any]) -> tuple[list[str | None], list[Tensor]]:
+    texts: list[str | None] = []
+    tensors: list[Tensor] = []
+    for part in data:
+        if isinstance(part, str):
+            texts.append(part)
+        else:
+            texts.append(None)
+            tensors.append(graph.as_tensor(operand(part)))
+    return texts, tensors
+
+
+def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:
+    def compare(
+        x: Any,
+        y: Any,
+        data: Sequence[Any] | None = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str = what,
+    ) -> Operation:
+        graph = graph_of([x, y])
+        left, right = graph.as_tensor(operand(x)), graph.as_tensor(operand(y))
+        with graph.as_default(), name_scope(name):
+            holds = graph.apply(_all(fun), (left, right), name="All")
+            shown = data if data is not None else _operands(sign, left, right)
+            return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
+
+    compare.__doc__ = (
+        f"Returns an operation that fails the step unless `x {sign} y` holds elementwise.\n\n"
+        "    `data` is what the message shows instead of x and y; see `Assert`.\n    "
+    )
+    return compare
+
+
+def _operands(sign: str, left: Tensor, right: Tensor) -> list[Any]:
+    about = f"Condition x {sign} y did not hold element-wise:"
+    return [about, f"x ({left.name}) = ", left, f"y ({right.name}) = ", right]
+
+
+def _told(message: str | None) -> list[str]:
+    return [] if message is None else [message]
+
+
+def _all(fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def holds(left: Any, right: Any) -> Any:
+        return jnp.all(fun(left, right))
+
+    return holds
+
+
+def _sign(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:
+    compare = _comparison(fun, sign, what)
+
+    def check(
+        x: Any,
+        data: Sequence[Any] | None = None,
+        summarize: int | None = None,
+        message: str | None = None,
+        name: str = what,
+    ) -> Operation:
+        tensor = graph_of([x]).as_tensor(operand(x))
+        shown = data
+        if shown is None:
+            about = f"Condition x {sign} 0 did not hold element-wise:"
+            shown = [about, f"x ({tensor.name}) = ", tensor]
+        op: Operation = compare(tensor, np.zeros((), tensor.dtype), shown, summarize, message, name)
+        return op
+
+    check.__doc__ = (
+        f"Returns an operation that fails the step unless `x {sign} 0` holds elementwise."
+    )
+    return check
+
+
+assert_equal = _comparison(jnp.equal, "==", "assert_equal")
+assert_greater = _comparison(jnp.greater, ">", "assert_greater")
+assert_greater_equal = _comparison(jnp.greater_equal, ">=", "assert_greater_equal")
+assert_less = _comparison(jnp.less, "<", "assert_less")
+assert_less_equal = _comparison(jnp.less_equal, "<=", "assert_less_equal")
+assert_none_equal = _comparison(jnp.not_equal, "!=", "assert_none_equal")
+assert_negative = _sign(jnp.less, "<", "assert_negative")
+assert_non_negative = _sign(jnp.greater_equal, ">=", "assert_non_negative")
+assert_non_positive = _sign(jnp.less_equal, "<=", "assert_non_positive")
+assert_positive = _sign(jnp.greater, ">", "assert_positive")
+
+
+def assert_near(
+    x: Any,
+    y: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    data: Sequence[Any] | None = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str = "assert_near",
+) -> Operation:
+    """Returns an operation that fails the step unless `|x - y| <= atol + rtol * |y|` elementwise.
+
+    Args:
+      x, y: tensors of floats.
+      rtol, atol: the tolerances; None for ten times the distance from 1 to the next number.
+      data, summarize: as for `Assert`.
+      message: a text before them.
+      name: scope of the operations.
+    """
+    graph = graph_of([x, y])
+    left = graph.as_tensor(operand(x))
+    step = 10 * float(jnp.finfo(left.dtype).eps)  # type: ignore[no-untyped-call]
+    relative, absolute = (step if one is None else one for one in (rtol, atol))
+
+    def is_near(one: Any, other: Any) -> Any:
+        return jnp.abs(one - other) <= absolute + relative * jnp.abs(other)
+
+    about = f"within relative {relative} and absolute {absolute} tolerance of"
+    compare = _comparison(is_near, about, "assert_near")
+    op: Operation = compare(left, y, data, summarize, message, name)
+    return op
+
+
+def assert_rank(x: Any, rank: int, message: str | None = None, name: str = "assert_rank") -> None:
+    """Raises ValueError unless a tensor has a rank."""
+    _check_rank(x, lambda n: n == rank, f"rank {rank}", message)
+
+
+def assert_rank_at_least(
+    x: Any, rank: int, message: str | None = None, name: str = "assert_rank_at_least"
+) -> None:
+    """Raises ValueError unless a tensor has at least a rank."""
+    _check_rank(x, lambda n: n >= rank, f"rank at least {rank}", message)
+
+
+def assert_rank_in(
+    x: Any, ranks: Sequence[int], message: str | None = None, name: str = "assert_rank_in"
+) -> None:
+    """Raises ValueError unless a tensor has one of several ranks."""
+    _check_rank(x, lambda n: n in ranks, f"a rank of {tuple(ranks)}", message)
+
+
+def assert_scalar(tensor: Any, name: str = "assert_scalar", message: str | None = None) -> Tensor:
+    """Returns a tensor. Raises ValueError unless it is a scalar."""
+    scalar: Tensor = graph_of([tensor]).as_tensor(operand(tensor))
+    _check_rank(scalar, lambda n: n == 0, "rank 0", message)
+    return scalar
+
+
+def assert_type(
+    tensor: Any, tf_type: Any, message: str | None = None, name: str = "assert_type"
+) -> None:
+    """Raises TypeError unless a tensor has a dtype."""
+    found = graph_of([tensor]).as_tensor(operand(tensor))
+    if found.dtype != as_dtype(tf_type):
+        raise TypeError(_with(message, f"{found!r} must be of type {as_dtype(tf_type)}"))
+
+
+def assert_integer(x: Any, message: str | None = None, name: str = "assert_integer") -> None:
+    """Raises TypeError unless a tensor is of integers."""
+    found = graph_of([x]).as_tensor(operand(x))
+    if not jnp.issubdtype(found.dtype, jnp.integer):
+        raise TypeError(_with(message, f"expected a tensor of integers, got {found!r}"))
+
+
+def _check_rank(x: Any, is_wanted: Callable[[int], bool], wanted: str, message: str | None) -> None:
+    tensor = graph_of([x]).as_tensor(operand(x))
+    shape = declared(tensor.aval.shape)
+    if shape is None:
+        raise ValueError(_with(message, f"the rank of {tensor!r} is unknown until it is fed"))
+    if not is_wanted(len(shape)):
+        raise ValueError(_with(message, f"{tensor!r} must have {wanted}, got rank {len(shape)}"))
+
+
+def _with(message: str | None, text: str) -> str:
+    return text if message is None else f"{message} {text}"

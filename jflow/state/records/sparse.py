@@ -1,0 +1,143 @@
+"""Sparse tensors as strings, so that elements of differing size can be queued and batched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from jflow.base.packing import Limits, Record
+from jflow.base.values import NUMBERS, Array, as_strings, is_string_tensor
+from jflow.errors import InvalidArgumentError
+
+_STRING = "string"
+
+
+class SparsePart(Record, frozen=True):
+    """A component of a sparse tensor.
+
+    Attributes:
+      dtype: its dtype, "string" for strings.
+      shape: its shape.
+      data: its elements, each string with its length before it.
+    """
+
+    what = "serialized part of a sparse tensor"
+    limits = Limits(n_bytes=1 << 30, n_text=1 << 30)
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def serialize_sparse(indices: Array, values: Array, dense_shape: Array) -> tuple[Array]:
+    """Serializes a sparse tensor as string[3]: its indices, values and shape.
+
+    Args:
+      indices: i64[n, rank].
+      values: dtype[n].
+      dense_shape: i64[rank].
+    """
+    _check(indices, values, dense_shape)
+    return (as_strings([_packed(part) for part in (indices, values, dense_shape)]),)
+
+
+def serialize_many_sparse(indices: Array, values: Array, dense_shape: Array) -> tuple[Array]:
+    """Serializes each row of a sparse tensor, whose first axis is the batch, as string[n, 3].
+
+    The indices must be sorted by row.
+    """
+    _check(indices, values, dense_shape)
+    if not len(dense_shape):
+        raise InvalidArgumentError("expected a sparse tensor of rows, got one of rank 0")
+    rows = indices[:, 0] if len(indices) else np.zeros(0, np.int64)
+    if np.any(rows[1:] < rows[:-1]):
+        raise InvalidArgumentError("expected indices that are sorted by their rows")
+    ends = np.searchsorted(rows, np.arange(int(dense_shape[0]) + 1))
+    packed = [
+        _packed(part)
+        for start, end in pairwise(ends.tolist())
+        for part in (indices[start:end, 1:], values[start:end], dense_shape[1:])
+    ]
+    return (as_strings(packed).reshape(-1, 3),)
+
+
+def deserialize_many_sparse(
+    serialized: Array, *, dtype: str, rank: int | None = None
+) -> tuple[Array, Array, Array]:
+    """Joins serialized sparse tensors of one rank to one of a rank more, whose rows they are.
+
+    Args:
+      serialized: string[n, 3].
+      dtype: the dtype of the values.
+      rank: the rank of each; None for whatever it is.
+
+    Returns:
+      Indices i64[m, 1 + rank], values dtype[m], and the shape, i64[1 + rank], which has n and the
+      greatest size along each axis.
+
+    Raises:
+      InvalidArgumentError: if a string is malformed, or the dtypes or ranks differ.
+    """
+    if serialized.ndim != 2 or serialized.shape[1] != 3:
+        raise InvalidArgumentError(f"expected string[n, 3], got strings of {serialized.shape}")
+    rows = [[_unpacked(part) for part in row] for row in serialized.tolist()]
+    n_axes = rank if rank is not None else (rows[0][2].size if rows else 0)
+    for number, (indices, values, shape) in enumerate(rows):
+        _check(indices, values, shape)
+        own = _STRING if is_string_tensor(values) else values.dtype.name
+        if own != dtype or shape.size != n_axes:
+            raise InvalidArgumentError(
+                f"expected sparse tensors of {dtype} and rank {n_axes}, got {own} and rank "
+                f"{shape.size} in row {number}"
+            )
+    empty = as_strings([]) if dtype == _STRING else np.zeros(0, NUMBERS[dtype])
+    numbered = [
+        np.insert(row[0].reshape(-1, n_axes), 0, number, axis=1) for number, row in enumerate(rows)
+    ]
+    sizes = [row[2] for row in rows] or [np.zeros(n_axes, np.int64)]
+    return (
+        np.concatenate([np.zeros((0, n_axes + 1), np.int64), *numbered]),
+        np.concatenate([empty, *(row[1] for row in rows)]),
+        np.concatenate([[len(rows)], np.max(sizes, axis=0)]).astype(np.int64),
+    )
+
+
+def _check(indices: Array, values: Array, shape: Array) -> None:
+    if indices.shape != (len(values), shape.size) or values.ndim != 1 or shape.ndim != 1:
+        raise InvalidArgumentError(
+            f"indices of shape {indices.shape}, values of shape {values.shape} and a shape of "
+            f"{shape.shape} are no sparse tensor"
+        )
+
+
+def _packed(part: Array) -> bytes:
+    if not is_string_tensor(part):
+        data = np.ascontiguousarray(part).tobytes()
+        return SparsePart(part.dtype.name, part.shape, data).to_bytes()
+    items = part.reshape(-1).tolist()
+    data = b"".join(len(item).to_bytes(8, "little") + item for item in items)
+    return SparsePart(_STRING, part.shape, data).to_bytes()
+
+
+def _unpacked(data: bytes) -> Array:
+    part = SparsePart.from_bytes(data)
+    if part.dtype == _STRING:
+        return as_strings([*_items(part.data)]).reshape(part.shape)
+    if part.dtype not in NUMBERS:
+        raise InvalidArgumentError(f"a sparse tensor has no values of {part.dtype!r}")
+    try:
+        return np.frombuffer(part.data, NUMBERS[part.dtype]).reshape(part.shape)
+    except ValueError as error:
+        raise InvalidArgumentError(f"malformed {SparsePart.what}: {error}") from None
+
+
+def _items(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 8], "little")
+        if end > len(data):
+            raise InvalidArgumentError(f"malformed {SparsePart.what}: a string goes beyond its end")
+        yield data[at + 8 : end]
+        at = end

@@ -1,0 +1,100 @@
+"""Assertions that fail, and values that a task prints."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.errors import InvalidArgumentError
+from tests.clusters import Backend
+
+
+@pytest.fixture
+def x():
+    return tf.placeholder(tf.float32, [None], name="x")
+
+
+def test_a_condition_that_does_not_hold_fails_the_step(backend: Backend, x):
+    limit = tf.constant(2.0, name="limit")
+    check = tf.assert_less(x, limit, message="too large")
+    with tf.control_dependencies([check]):
+        y = tf.identity(x)
+    with backend.session() as session:
+        assert session.run(y, {x: [1.0]}).tolist() == [1.0]
+        expected = (
+            r"assertion failed: \[too large\] \[Condition x < y did not hold element-wise:\] "
+            r"\[x \(x:0\) = \] \[1.0 5.0 6.0\.\.\.\] \[y \(limit:0\) = \] \[2.0\]"
+        )
+        with pytest.raises(InvalidArgumentError, match=expected) as caught:
+            session.run(y, {x: [1.0, 5.0, 6.0, 7.0]})
+    assert caught.value.op == "assert_less/Assert/Assert"
+
+
+def test_data_says_what_a_message_shows(x):
+    words = tf.constant(["a", "b"])
+    check = tf.Assert(tf.reduce_all(tf.greater(x, 0.0)), ["found", x, words], summarize=1)
+    with tf.Session() as session:
+        session.run(check, {x: [1.0]})
+        with pytest.raises(InvalidArgumentError, match=r"\[found\] \[-1.0\.\.\.\] \[a\.\.\.\] "):
+            session.run(check, {x: [-1.0, 2.0]})
+
+
+@pytest.mark.parametrize(
+    ("make", "bad"),
+    [
+        (lambda x: tf.assert_equal(x, 1.0), 2.0),
+        (lambda x: tf.assert_none_equal(x, 2.0), 2.0),
+        (lambda x: tf.assert_greater(x, 2.0), 2.0),
+        (lambda x: tf.assert_greater_equal(x, 2.0), 1.0),
+        (lambda x: tf.assert_less_equal(x, 1.0), 2.0),
+        (tf.assert_positive, 0.0),
+        (tf.assert_negative, 0.0),
+        (tf.assert_non_negative, -1.0),
+        (tf.assert_non_positive, 1.0),
+        (lambda x: tf.assert_near(x, 1.0), 1.1),
+        (lambda x: tf.assert_near(x, 1.0, rtol=0.0, atol=0.5), 1.6),
+        (tf.assert_positive, np.nan),
+    ],
+)
+def test_each_assertion_can_fail(x, make, bad):
+    check = make(x)
+    with tf.Session() as session, pytest.raises(InvalidArgumentError, match="assertion failed"):
+        session.run(check, {x: [bad]})
+
+
+def test_ranks_and_dtypes_are_checked_when_the_graph_is_built(x):
+    with pytest.raises(ValueError, match=r"^wrong: .*'x:0'.* must have rank 2, got rank 1"):
+        tf.assert_rank(x, 2, message="wrong:")
+    with pytest.raises(ValueError, match="rank at least 2"):
+        tf.assert_rank_at_least(x, 2)
+    with pytest.raises(ValueError, match=r"a rank of \(0, 2\)"):
+        tf.assert_rank_in(x, (0, 2))
+    with pytest.raises(ValueError, match="rank 0"):
+        tf.assert_scalar(x)
+    with pytest.raises(ValueError, match="unknown until it is fed"):
+        tf.assert_rank(tf.placeholder(tf.float32), 1)
+    with pytest.raises(TypeError, match="integers"):
+        tf.assert_integer(x)
+    with pytest.raises(TypeError, match="int32"):
+        tf.assert_type(x, tf.int32)
+
+
+def test_values_are_printed_where_they_are_computed_a_number_of_times():
+    program = """
+import jflow as tf
+x = tf.placeholder(tf.float32, [None])
+y = tf.Print(2.0 * x, [x, tf.constant("word")], "x =", first_n=2, summarize=2)
+slope = tf.gradients(y, x)[0]
+with tf.Session() as session:
+    for n in (1, 3, 2):
+        session.run(y, {x: [1.0] * n})
+    print(session.run(slope, {x: [1.0]}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[x =]")]
+    assert lines == ["[x =] [1.0] [word]", "[x =] [1.0 1.0...] [word]"]
+    assert done.stdout == "[2.]\n"
