@@ -211,18 +211,14 @@ _TRAIN = {
     ),
     "give each checkpoint of jflow.checkpoint.save a path of its own, and remove old ones by "
     "jflow.train.remove_checkpoint": "CheckpointManager generate_checkpoint_state_proto",
-    "use jflow.train.MonitoredTrainingSession": "Supervisor basic_train_loop",
+    "use jflow.train.MonitoredTrainingSession": "basic_train_loop",
     "use jflow.train.Optimizer(optax.…), which takes any optimizer of Optax": (
-        "AdagradDAOptimizer FtrlOptimizer ProximalAdagradOptimizer "
-        "ProximalGradientDescentOptimizer sdca_fprint sdca_optimizer sdca_shrink_l1"
+        "sdca_fprint sdca_optimizer sdca_shrink_l1"
     ),
-    "use optax.cosine_decay_schedule, optax.sgdr_schedule or optax.join_schedules": (
-        "cosine_decay_restarts linear_cosine_decay noisy_linear_cosine_decay"
-    ),
+    "use jflow.train.linear_cosine_decay plus jflow.random_normal": "noisy_linear_cosine_decay",
     "restore some variables with jflow.train.Saver(var_list)": (
         "VocabInfo init_from_checkpoint warm_start"
     ),
-    "poll jflow.train.latest_checkpoint": "checkpoints_iterator",
     "compare jflow.train.get_global_step() with None": "assert_global_step",
     "use AQT or Qwix in a jflow.function": "do_quantize_training_on_graphdef",
     "use the names in jflow.train itself": "experimental queue_runner",

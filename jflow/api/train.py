@@ -26,6 +26,7 @@ from jflow.training.checkpoints.checkpoint_state import remove_checkpoint as rem
 from jflow.training.checkpoints.checkpoint_state import (
     update_checkpoint_state as update_checkpoint_state,
 )
+from jflow.training.checkpoints.following import checkpoints_iterator as checkpoints_iterator
 from jflow.training.checkpoints.meta_graph import export_meta_graph as export_meta_graph
 from jflow.training.checkpoints.meta_graph import import_meta_graph as import_meta_graph
 from jflow.training.checkpoints.saver import Saver as Saver
@@ -72,6 +73,7 @@ from jflow.training.monitored import SingularMonitoredSession as SingularMonitor
 from jflow.training.monitored import StepCounterHook as StepCounterHook
 from jflow.training.monitored import StopAtStepHook as StopAtStepHook
 from jflow.training.monitored import SummarySaverHook as SummarySaverHook
+from jflow.training.monitored import Supervisor as Supervisor
 from jflow.training.monitored import WorkerSessionCreator as WorkerSessionCreator
 from jflow.training.monitored.global_step import create_global_step as create_global_step
 from jflow.training.monitored.global_step import get_global_step as get_global_step
@@ -83,8 +85,10 @@ from jflow.training.moving_averages import ExponentialMovingAverage as Exponenti
 from jflow.training.moving_averages import assign_moving_average as assign_moving_average
 from jflow.training.moving_averages import weighted_moving_average as weighted_moving_average
 from jflow.training.optimizers.decay import cosine_decay as cosine_decay
+from jflow.training.optimizers.decay import cosine_decay_restarts as cosine_decay_restarts
 from jflow.training.optimizers.decay import exponential_decay as exponential_decay
 from jflow.training.optimizers.decay import inverse_time_decay as inverse_time_decay
+from jflow.training.optimizers.decay import linear_cosine_decay as linear_cosine_decay
 from jflow.training.optimizers.decay import natural_exp_decay as natural_exp_decay
 from jflow.training.optimizers.decay import piecewise_constant as piecewise_constant
 from jflow.training.optimizers.decay import polynomial_decay as polynomial_decay
@@ -95,6 +99,14 @@ from jflow.training.optimizers.presets import AdamOptimizer as AdamOptimizer
 from jflow.training.optimizers.presets import GradientDescentOptimizer as GradientDescentOptimizer
 from jflow.training.optimizers.presets import MomentumOptimizer as MomentumOptimizer
 from jflow.training.optimizers.presets import RMSPropOptimizer as RMSPropOptimizer
+from jflow.training.optimizers.regularized import AdagradDAOptimizer as AdagradDAOptimizer
+from jflow.training.optimizers.regularized import FtrlOptimizer as FtrlOptimizer
+from jflow.training.optimizers.regularized import (
+    ProximalAdagradOptimizer as ProximalAdagradOptimizer,
+)
+from jflow.training.optimizers.regularized import (
+    ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer,
+)
 from jflow.training.parameter_servers.device_setter import (
     replica_device_setter as replica_device_setter,
 )

@@ -46,6 +46,29 @@ FIVE_STEPS = [
         "centered_rmsprop_with_momentum",
         [0.792014, 1.718292],
     ),
+    _steps(lambda tf: tf.train.FtrlOptimizer(0.5), "ftrl", [-1.0313686, 0.4836898]),
+    _steps(
+        lambda tf: tf.train.FtrlOptimizer(0.5, -0.7, 0.2, 0.01, 0.02),
+        "ftrl_with_regularization",
+        [-0.9981335, 0.3786855],
+    ),
+    _steps(
+        lambda tf: tf.train.FtrlOptimizer(
+            0.5, l1_regularization_strength=0.05, l2_shrinkage_regularization_strength=0.1
+        ),
+        "ftrl_with_shrinkage",
+        [-0.9042745, 0.1172803],
+    ),
+    _steps(
+        lambda tf: tf.train.ProximalGradientDescentOptimizer(0.5, 0.1, 0.2),
+        "proximal_gradient_descent",
+        [0.0163146, 0.9347413],
+    ),
+    _steps(
+        lambda tf: tf.train.ProximalAdagradOptimizer(0.5, 0.1, 0.1, 0.2),
+        "proximal_adagrad",
+        [-0.3511673, 0.5857528],
+    ),
     _steps(
         lambda tf: tf.train.MomentumOptimizer(tf.constant(0.5), tf.constant(0.9)),
         "momentum_of_tensors",
@@ -64,6 +87,39 @@ FIVE_STEPS = [
         [0.79245, 1.718898],
     ),
 ]
+
+
+@gives(after=[-0.696016, -0.2842273])
+def dual_averaging_counts_steps(tf: Any) -> Mapping[str, Any]:
+    v, slope = tf.Variable([1.0, 2.0]), tf.placeholder(tf.float32, (2,))
+    number = tf.train.get_or_create_global_step()
+    optimizer = tf.train.AdagradDAOptimizer(0.5, number, 0.1, 0.01, 0.02)
+    train = optimizer.apply_gradients([(slope, v)], global_step=number)
+    slopes = [[0.1 * n, 0.5 - 0.2 * n] for n in range(N_STEPS)]
+    return {"after": Steps(*((train, {slope: one}) for one in slopes), v)}
+
+
+@gives(
+    first=[1.0, 0.5],
+    second=[0.5, 0.25],
+    equal=[1.0, 0.855725],
+    linear=[1.001, 0.06784403],
+)
+def rates_that_restart(tf: Any) -> Mapping[str, Any]:
+    def at(step: int, **given: Any) -> Any:
+        return tf.train.cosine_decay_restarts(1.0, step, 10, m_mul=0.5, **given)
+
+    return {
+        "first": tf.stack([at(0), at(5)]),
+        "second": tf.stack([at(10), at(20)]),
+        "equal": tf.stack([at(0, t_mul=1.0), at(3, t_mul=1.0, alpha=0.3)]),
+        "linear": tf.stack(
+            [
+                tf.train.linear_cosine_decay(1.0, 0, 10),
+                tf.train.linear_cosine_decay(1.0, 4, 10, num_periods=1.0, alpha=0.1),
+            ]
+        ),
+    }
 
 
 @gives(momentum=[0.42, 1.42], adagrad=[-0.180373, 0.819627], adam=[-2.0, -1.0])
@@ -121,6 +177,8 @@ def derivatives_do_not_pass_what_is_stopped(tf: Any) -> Mapping[str, Any]:
 
 PROGRAMS = [
     *FIVE_STEPS,
+    dual_averaging_counts_steps,
+    rates_that_restart,
     two_updates_of_an_optimizer_share_its_slots,
     the_momentum_of_rmsprop_keeps_the_rate_of_its_updates,
     gradient_descent_has_no_variables,

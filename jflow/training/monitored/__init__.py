@@ -28,6 +28,7 @@ from jflow.training.monitored.scaffold import Scaffold as Scaffold
 from jflow.training.monitored.session import MonitoredSession as MonitoredSession
 from jflow.training.monitored.session import SingularMonitoredSession as SingularMonitoredSession
 from jflow.training.monitored.session_manager import SessionManager as SessionManager
+from jflow.training.monitored.supervisor import Supervisor as Supervisor
 from jflow.training.monitored.training_session import (
     MonitoredTrainingSession as MonitoredTrainingSession,
 )

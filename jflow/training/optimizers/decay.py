@@ -122,6 +122,73 @@ def cosine_decay(
     return _applied(rate_at, (learning_rate, global_step, decay_steps, alpha), name)
 
 
+def cosine_decay_restarts(
+    learning_rate: Any,
+    global_step: Any,
+    first_decay_steps: Any,
+    t_mul: float = 2.0,
+    m_mul: Any = 1.0,
+    alpha: Any = 0.0,
+    name: str = "SGDRDecay",
+) -> Tensor:
+    """Cosine decays one after another, each from a new start (Loshchilov and Hutter, 2017).
+
+    Args:
+      learning_rate, global_step, name: as for `exponential_decay`.
+      first_decay_steps: the steps of the first decay.
+      t_mul: how much longer each is than the one before; a number.
+      m_mul: the rate at the start of each, as a share of that of the one before.
+      alpha: the share of the rate that is left in the end of each.
+
+    Returns:
+      The rate at this step, f32[].
+    """
+
+    def rate_at(start: Any, step: Any, steps: Any, factor: Any, least: Any) -> Any:
+        done = _float(step) / steps
+        if t_mul == 1:
+            n_before = jnp.floor(done)
+            share = done - n_before
+        else:
+            n_before = jnp.floor(jnp.log(1 - done * (1 - t_mul)) / jnp.log(t_mul))
+            before = (1 - t_mul**n_before) / (1 - t_mul)
+            share = (done - before) / t_mul**n_before
+        cosine = factor**n_before * (1 + jnp.cos(jnp.pi * share)) / 2
+        return start * ((1 - least) * cosine + least)
+
+    return _applied(rate_at, (learning_rate, global_step, first_decay_steps, m_mul, alpha), name)
+
+
+def linear_cosine_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    num_periods: Any = 0.5,
+    alpha: Any = 0.0,
+    beta: Any = 0.001,
+    name: str = "LinearCosineDecay",
+) -> Tensor:
+    """A linear decay times a cosine (Bello et al., 2017).
+
+    Args:
+      learning_rate, global_step, decay_steps, name: as for `exponential_decay`.
+      num_periods: the number of periods of the cosine in `decay_steps`.
+      alpha: added to the linear decay.
+      beta: added to the product, a share of the rate.
+
+    Returns:
+      The rate at this step, f32[].
+    """
+
+    def rate_at(start: Any, step: Any, steps: Any, periods: Any, shift: Any, least: Any) -> Any:
+        done = jnp.minimum(_float(step) / steps, 1)
+        cosine = (1 + jnp.cos(jnp.pi * 2 * periods * done)) / 2
+        return start * ((shift + 1 - done) * cosine + least)
+
+    args = (learning_rate, global_step, decay_steps, num_periods, alpha, beta)
+    return _applied(rate_at, args, name)
+
+
 def piecewise_constant(
     x: Any,
     boundaries: Sequence[float],
