@@ -12,7 +12,7 @@ _KERAS = "call modules of Flax or Equinox in a jflow.function"
 _QUANTIZED = "jflow has no quantized tensors; cast to int8, or use AQT or Qwix in a jflow.function"
 _RAGGED = "jflow has no ragged tensors; pad, and keep the lengths for jflow.sequence_mask"
 _OWN_OPS = "operations are JAX functions: trace any in graph code by tensor.graph.apply(fun, args)"
-_RECURRENT = "write the loop as jflow.lax.scan, with a cell of Flax or of your own"
+_RECURRENT = "write the loop as jflow.scan, with a cell of your own"
 _HANDLES = "keep the value in a jflow.Variable, which stays on its device between steps"
 _PROTOS = "a graph is written by jflow.train.export_meta_graph, in a format of its own"
 _MATH = "its functions are in jflow itself, jflow.numpy, jflow.nn, jflow.lax and jax.scipy"
@@ -26,7 +26,6 @@ _METRICS = (
     "add to variables in each step, such as jflow.assign_add(total, jflow.reduce_sum(x)), and "
     "divide them where they are read"
 )
-_LOOPS = "pass tensors as operands: functions cannot capture them"
 _RANDOM = "with a key: keep jax.random.key(0) in a variable, and split it in each step"
 _BUILD = "it is about how TensorFlow was built"
 _TIMES = "use the profiler of JAX, jflow.trace_steps or jflow.train.ProfilerHook"
@@ -79,17 +78,14 @@ _ROOT = {
     "use jflow.numpy.var": "reduce_variance",
     _BUILD: "COMPILER_VERSION CXX11_ABI_FLAG CXX_VERSION GIT_VERSION MONOLITHIC_BUILD sysconfig",
     "use jflow.__version__": "VERSION version",
-    "use jflow.lax.cond, whose branches take operands; " + _LOOPS: "cond",
-    "use jflow.lax.switch; " + _LOOPS: "case switch_case",
-    "use jflow.lax.while_loop; " + _LOOPS: "while_loop",
-    "use jflow.lax.map; " + _LOOPS: "map_fn",
-    "use jflow.lax.scan; " + _LOOPS: "foldl foldr scan",
     "use jax.vmap in a jflow.function": "vectorized_map",
     "use jflow.random.poisson, " + _RANDOM: "random_poisson",
     "use jflow.random.gamma, " + _RANDOM: "random_gamma",
     "use jflow.random.permutation, " + _RANDOM: "random_index_shuffle",
     "use jflow.value_and_grad(loss)(variables), or jax.value_and_grad of arrays": "GradientTape",
-    "use the stacked results of jax.lax.scan, or a queue": "TensorArray TensorArraySpec",
+    "use the results of jflow.scan or jflow.map_fn, which are stacked, or a queue": (
+        "TensorArray TensorArraySpec"
+    ),
     "call main() itself, or absl.app.run(main); jflow.run starts one program on all tasks": "app",
     "use jax.config; jflow.ConfigProto has the options of a session or connection": "config",
     "use jax.custom_vjp in a jflow.function": "custom_gradient grad_pass_through",

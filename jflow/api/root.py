@@ -129,6 +129,14 @@ from jflow.client.ops.checks import assert_rank_at_least as assert_rank_at_least
 from jflow.client.ops.checks import assert_rank_in as assert_rank_in
 from jflow.client.ops.checks import assert_scalar as assert_scalar
 from jflow.client.ops.checks import assert_type as assert_type
+from jflow.client.ops.control import case as case
+from jflow.client.ops.control import cond as cond
+from jflow.client.ops.control import foldl as foldl
+from jflow.client.ops.control import foldr as foldr
+from jflow.client.ops.control import map_fn as map_fn
+from jflow.client.ops.control import scan as scan
+from jflow.client.ops.control import switch_case as switch_case
+from jflow.client.ops.control import while_loop as while_loop
 from jflow.client.ops.decoding import decode_json_example as decode_json_example
 from jflow.client.ops.gates import identity_n as identity_n
 from jflow.client.ops.math.arrays import argsort as argsort

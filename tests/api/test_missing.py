@@ -16,7 +16,6 @@ from tools.generate_names_page import MODULES, NAMES, PAGE, answer, page
     [
         ("softmax", "use jflow.nn.softmax"),
         ("einops_", ""),
-        ("while_loop", "use jflow.lax.while_loop; pass tensors as operands"),
         ("random_gamma", "use jflow.random.gamma, with a key"),
         ("mul", "use jflow.multiply"),
         ("py_function", "use jax.debug.callback"),
@@ -60,7 +59,7 @@ def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
         ("saved_model", r"jflow\.export\.save"),
         ("train.Checkpoint", r"jflow\.checkpoint\.save"),
         ("initializers.uniform_unit_scaling", "variance_scaling"),
-        ("nn.dynamic_rnn", "jflow.lax.scan"),
+        ("nn.dynamic_rnn", "jflow.scan"),
         ("nn.reduce_mean", "use jflow.reduce_mean"),
     ],
 )

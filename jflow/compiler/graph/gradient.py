@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -341,9 +342,27 @@ def _pull_back(
     inputs = [*reached, *captured, *(seeds or [])]
     shapes = [jaxprs.shape_of(t.aval) for t in inputs]
     # A derivative rule may contain callbacks.
-    with meshes_of_one_size():
+    with meshes_of_one_size(), _loops_explained():
         jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
+
+
+@contextmanager
+def _loops_explained() -> Iterator[None]:
+    """Context manager that says how loops that end on a condition are differentiated.
+
+    Raises:
+      ValueError: in place of JAX's error.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "lax.while_loop" not in str(error) or "Reverse-mode" not in str(error):
+            raise
+        raise ValueError(
+            "a loop that ends on a condition has derivatives only if the number of iterations is "
+            "bounded: give jflow.while_loop a number as maximum_iterations, or use jflow.scan"
+        ) from error
 
 
 def _seed(value: Any, seed: Any, target: Tensor) -> Any:

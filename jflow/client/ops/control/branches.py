@@ -1,0 +1,219 @@
+"""`cond`, `case` and `switch_case`: one of several branches, of graph code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.client.ops.checks import Assert
+from jflow.client.ops.control.body import (
+    Body,
+    merged_state,
+    read_state,
+    strong,
+    trace_body,
+    write_state,
+)
+from jflow.client.ops.lift import operand, target_graph
+from jflow.compiler.graph import Graph, Tensor, control_dependencies, name_scope
+
+Branch = Callable[[], Any]
+
+
+def cond(
+    pred: Any,
+    true_fn: Branch | None = None,
+    false_fn: Branch | None = None,
+    strict: bool = False,
+    name: str | None = None,
+    fn1: Branch | None = None,
+    fn2: Branch | None = None,
+) -> Any:
+    """Returns what one of two functions returns, which is chosen when a step runs.
+
+    Only the chosen one is computed. What the functions use from outside, variables included, is
+    read before. A variable that one of them writes must be initialized; it is written once, behind
+    the branch. In a function that JAX traces this is `jax.lax.cond`.
+
+    Args:
+      pred: bool[], a tensor.
+      true_fn, fn1: the function if it is true; returns a pytree of tensors.
+      false_fn, fn2: the function if it is false; returns tensors of equal dtypes and shapes.
+      strict: without effect: a list of one tensor stays a list.
+      name: scope of the operations.
+
+    Raises:
+      TypeError: if `pred` is a bool of Python, or a function is missing, or dtypes differ.
+      ValueError: if the results differ in structure or shape.
+      UnimplementedError: if a function uses a queue or another resource, strings, or Python.
+    """
+    if isinstance(pred, bool):
+        raise TypeError("pred must not be a Python bool; use `if`, or jflow.constant")
+    branches: list[Any] = [true_fn or fn1, false_fn or fn2]
+    if not all(map(callable, branches)):
+        raise TypeError("cond needs two functions, true_fn and false_fn")
+    graph = target_graph(pred)
+    if graph is None:
+        return jax.lax.cond(pred, *branches)
+    scope = name or "cond"
+    with graph.as_default(), name_scope(scope):
+        chosen = graph.as_tensor(operand(pred))
+        if chosen.dtype != bool or chosen.aval.shape not in ((), None):
+            raise TypeError(f"pred must be bool[], got {chosen!r}")
+        whats = [f"{which} of cond {scope!r}" for which in ("true_fn", "false_fn")]
+        bodies = _bodies(graph, branches, whats)
+        return _chosen(graph, bodies, partial(_run_cond, bodies), chosen)
+
+
+def switch_case(
+    branch_index: Any,
+    branch_fns: Mapping[int, Branch] | Sequence[Any],
+    default: Branch | None = None,
+    name: str = "switch_case",
+) -> Any:
+    """Returns what one of several functions returns, by its number.
+
+    Args:
+      branch_index: i[], the number.
+      branch_fns: the functions, or pairs of numbers and functions, or a dict of them.
+      default: the function for another number; None for that of the largest number.
+      name: scope of the operations.
+
+    Raises:
+      TypeError, ValueError, UnimplementedError: as `cond`.
+    """
+    pairs = [*branch_fns.items()] if isinstance(branch_fns, Mapping) else [*branch_fns]
+    if pairs and callable(pairs[0]):
+        pairs = [*enumerate(pairs)]
+    table = dict(pairs)
+    if not table:
+        raise ValueError("switch_case needs at least one function")
+    functions: list[Any] = [table.get(i, default) for i in range(max(table) + 1)]
+    last: Any = functions[max(table)] if default is None else default
+    if any(one is None for one in functions):
+        raise ValueError(f"expected functions for 0 to {max(table)}, got {sorted(table)}")
+    branches = [*functions, last]
+    graph = target_graph(branch_index)
+    if graph is None:
+        return jax.lax.switch(_in_range(branch_index, len(functions)), branches)
+    with graph.as_default(), name_scope(name):
+        number = graph.as_tensor(operand(branch_index))
+        whats = [f"branch {i} of switch_case {name!r}" for i in range(len(branches))]
+        bodies = _bodies(graph, branches, whats)
+        return _chosen(graph, bodies, partial(_run_switch, bodies), number)
+
+
+def case(
+    pred_fn_pairs: Any,
+    default: Branch | None = None,
+    exclusive: bool = False,
+    strict: bool = False,
+    name: str = "case",
+) -> Any:
+    """Returns what the first function returns whose predicate is true.
+
+    Args:
+      pred_fn_pairs: pairs of bool[] and a function, or a dict of them.
+      default: the function if none is true; None for an error of the step.
+      exclusive: whether it is an error of the step if several are true.
+      strict: without effect, as for `cond`.
+      name: scope of the operations.
+
+    Raises:
+      TypeError, ValueError, UnimplementedError: as `cond`.
+      InvalidArgumentError: in the step, if no predicate is true, or several are.
+    """
+    pairs = [*pred_fn_pairs.items()] if isinstance(pred_fn_pairs, Mapping) else [*pred_fn_pairs]
+    if not pairs or not all(len(pair) == 2 and callable(pair[1]) for pair in pairs):
+        raise TypeError("fns must be a list of pairs of a predicate and a function")
+    graph = target_graph([pred for pred, _ in pairs])
+    preds = [pred if graph is None else graph.as_tensor(operand(pred)) for pred, _ in pairs]
+    branches = [fun for _, fun in pairs]
+    if graph is None:
+        return _nested(preds, [*branches, default or branches[-1]])
+    with graph.as_default(), name_scope(name):
+        checks = []
+        if default is None or exclusive:
+            n_true = graph.apply(_count, tuple(preds), name="count")
+            holds = graph.apply(
+                _is_in, (n_true, int(default is None), 1 if exclusive else len(preds)), name="ok"
+            )
+            checks.append(Assert(holds, ["case needs one true condition:", *preds]))
+        with control_dependencies(checks):
+            number = graph.apply(_first, tuple(preds), name="first")
+        return switch_case(number, [*branches, default or branches[-1]], name="branches")
+
+
+def _nested(preds: Sequence[Any], branches: Sequence[Branch]) -> Any:
+    return jax.lax.switch(_first(*preds), branches)
+
+
+def _count(*preds: Any) -> Any:
+    return sum(jnp.asarray(pred, jnp.int32) for pred in preds)
+
+
+def _is_in(n: Any, least: int, most: int) -> Any:
+    return (n >= least) & (n <= most)
+
+
+def _first(*preds: Any) -> Any:
+    """Returns the number of the first true predicate; how many there are if there is none."""
+    return jnp.argmax(jnp.stack([*preds, jnp.asarray(True)])).astype(jnp.int32)
+
+
+def _in_range(number: Any, n: int) -> Any:
+    return jnp.where((number >= 0) & (number < n), number, n)
+
+
+def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list[Body]:
+    bodies = [
+        trace_body(graph, fun, (), what, makes_variables=True)
+        for fun, what in zip(branches, whats, strict=True)
+    ]
+    first = bodies[0]
+    for other in bodies[1:]:
+        if other.tree != first.tree:
+            raise ValueError(
+                f"{first.what} and {other.what} return other structures: {first.tree} and "
+                f"{other.tree}"
+            )
+        for one, another in zip(first.avals, other.avals, strict=True):
+            about = f"{first.what} returns {one}, and {other.what} {another}"
+            if one.dtype != another.dtype:
+                raise TypeError(f"{about}; jflow.cast one of them")
+            if strong(one).shape != strong(another).shape:
+                raise ValueError(f"{about}; XLA needs equal shapes in all branches")
+    return bodies
+
+
+def _chosen(graph: Graph, bodies: Sequence[Body], run: Callable[..., Any], which: Tensor) -> Any:
+    """Adds the branch, and returns the results in their structure."""
+    state = merged_state(bodies)
+    captures = [body.captures for body in bodies]
+    values = graph.apply(run, (which, read_state(graph, state), captures), name="branch")
+    n = len(bodies[0].avals)
+    results = write_state(graph, state, values[n:], list(values[:n]))
+    return jax.tree.unflatten(bodies[0].tree, results)
+
+
+def _functions(bodies: Sequence[Body]) -> list[Callable[[Any, Any], list[Any]]]:
+    state = merged_state(bodies)
+
+    def function(number: int) -> Callable[[Any, Any], list[Any]]:
+        run = bodies[number].with_state(state)
+        return lambda old, captures: run((), old, captures[number])
+
+    return [function(number) for number in range(len(bodies))]
+
+
+def _run_cond(bodies: Sequence[Body], pred: Any, old: Any, captures: Any) -> Any:
+    return jax.lax.cond(pred, *_functions(bodies), old, captures)
+
+
+def _run_switch(bodies: Sequence[Body], number: Any, old: Any, captures: Any) -> Any:
+    index = _in_range(number, len(bodies) - 1)
+    return jax.lax.switch(index, _functions(bodies), old, captures)

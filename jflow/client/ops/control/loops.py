@@ -1,0 +1,197 @@
+"""`while_loop`: a loop of graph code, which ends on a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.base.values import declared
+from jflow.client.ops.control.body import Body, read_state, strong, trace_body, write_state
+from jflow.client.ops.lift import operand, target_graph
+from jflow.compiler.graph import Symbolic, name_scope
+from jflow.errors import UnimplementedError
+
+
+def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    name: str | None = None,
+    maximum_iterations: Any = None,
+    return_same_structure: bool = False,
+) -> Any:
+    """Repeats a function of loop variables while a condition of them holds.
+
+    The loop is one program: what the functions use from outside is read before, and a variable that
+    the body writes must be initialized, and is written once, behind the loop. With
+    `maximum_iterations` as a number derivatives flow through it, for which it computes the
+    condition that often. In a function that JAX traces this is `jax.lax.while_loop`.
+
+    Args:
+      cond: function of the loop variables; returns bool[].
+      body: function of the loop variables; returns their next values, of equal dtypes and shapes.
+      loop_vars: a list or tuple of pytrees of tensors, or one tensor: their first values.
+      shape_invariants: as TensorFlow's; the sizes must be those of the first values.
+      parallel_iterations, swap_memory: without effect: XLA decides.
+      back_prop: whether derivatives are wanted.
+      name: scope of the operations.
+      maximum_iterations: how often at most; None for no limit. A number, or an integer tensor, with
+        which no derivatives flow.
+      return_same_structure: whether a list of one variable is returned as a list.
+
+    Returns:
+      The last values, in the structure of `loop_vars`.
+
+    Raises:
+      ValueError: if the body returns another structure or shapes.
+      TypeError: if it returns other dtypes, or the condition is not bool[].
+      UnimplementedError: if a function uses a queue or another resource, strings, or Python; if a
+        shape would change.
+    """
+    is_listed = isinstance(loop_vars, list | tuple)
+    variables = tuple(loop_vars) if is_listed else (loop_vars,)
+    if not variables:
+        raise ValueError("No loop variables provided")
+    graph = target_graph(variables)
+    if graph is None:
+        return _traced(cond, body, loop_vars, maximum_iterations)
+    scope = name or "while"
+    with graph.as_default(), name_scope(scope):
+        first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
+        avals = jax.tree.map(lambda x: strong(x.aval), first)
+        _check_invariants(shape_invariants, variables, avals)
+        goes_on = trace_body(graph, cond, avals, f"the condition of {scope!r}", may_write=False)
+        if [(x.dtype, x.shape) for x in goes_on.avals] != [(jnp.dtype(bool), ())]:
+            raise TypeError(f"{goes_on.what} must return bool[], got {goes_on.avals}")
+        step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}")
+        _check_results(step, avals)
+        limit = maximum_iterations
+        if isinstance(limit, Symbolic) or limit is None or not back_prop:
+            run: Any = partial(_run_while, goes_on, step)
+            limits = () if limit is None else (graph.as_tensor(limit),)
+        else:
+            run, limits = partial(_run_bounded, goes_on, step, int(limit)), ()
+        old = read_state(graph, step.state)
+        args = (jax.tree.leaves(first), old, goes_on.captures, step.captures, limits)
+        values = graph.apply(run, args, name="loop")
+        n = len(step.avals)
+        results = write_state(graph, step.state, values[n:], list(values[:n]))
+    last = jax.tree.unflatten(jax.tree.structure(first), results)
+    if is_listed:
+        packed = type(loop_vars)(last) if type(loop_vars) in (list, tuple) else last
+        return packed if return_same_structure or len(results) > 1 else last[0]
+    return last[0]
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, Symbolic)
+
+
+def _listed(body: Callable[..., Any], *variables: Any) -> tuple[Any, ...]:
+    """Returns the next values as a tuple, as the loop variables are."""
+    values = body(*variables)
+    if len(variables) == 1 and not isinstance(values, list | tuple):
+        return (values,)
+    return tuple(values)
+
+
+def _check_invariants(invariants: Any, variables: Any, avals: Any) -> None:
+    if invariants is None:
+        return
+    given = jax.tree.leaves(tuple(invariants), is_leaf=lambda x: hasattr(x, "as_list"))
+    for shape, aval in zip(given, jax.tree.leaves(avals), strict=True):
+        wanted = shape.as_list() if hasattr(shape, "as_list") else None
+        if wanted is None or any(
+            size is None and isinstance(own, int)
+            for size, own in zip(wanted, aval.shape, strict=False)
+        ):
+            raise UnimplementedError(
+                f"a loop variable of shape {declared(aval.shape)} with the invariant {shape} would "
+                "change its shape: XLA compiles loops for fixed shapes; write into a tensor of the "
+                "final size, by jflow.tensor_scatter_nd_update, or use jflow.scan"
+            )
+
+
+def _check_results(step: Body, avals: Any) -> None:
+    """Checks that the next values are like the first ones."""
+    if step.tree != jax.tree.structure(avals):
+        raise ValueError(
+            f"{step.what} returns another structure than the loop variables: {step.tree} and "
+            f"{jax.tree.structure(avals)}"
+        )
+    pairs = zip(jax.tree.leaves(avals), step.avals, strict=True)
+    for number, (before, after) in enumerate(pairs):
+        about = f"{step.what}: loop variable {number} is {before} before and {after} after"
+        if before.dtype != after.dtype:
+            raise TypeError(f"{about} an iteration; jflow.cast it")
+        if tuple(before.shape) != tuple(after.shape):
+            raise ValueError(f"{about} an iteration; XLA needs equal shapes")
+
+
+def _run_while(
+    goes_on: Body, step: Body, first: Any, old: Any, outer: Any, inner: Any, limits: Any
+) -> Any:
+    is_on, run = goes_on.with_state(()), step.with_state(step.state)
+    n = len(first)
+
+    def holds(carry: Any) -> Any:
+        number, values = carry
+        (on,) = is_on(values[:n], (), outer)
+        return on & (number < limits[0]) if limits else on
+
+    def body(carry: Any) -> Any:
+        number, values = carry
+        return number + 1, run(values[:n], values[n:], inner)
+
+    start = jnp.zeros((), jnp.int32), [*first, *old]
+    return jax.lax.while_loop(holds, body, start)[1]
+
+
+def _run_bounded(
+    goes_on: Body,
+    step: Body,
+    limit: int,
+    first: Any,
+    old: Any,
+    outer: Any,
+    inner: Any,
+    limits: Any,
+) -> Any:
+    is_on, run = goes_on.with_state(()), step.with_state(step.state)
+    n = len(first)
+
+    def body(values: Any, _: Any) -> Any:
+        (on,) = is_on(values[:n], (), outer)
+        return jax.lax.cond(
+            on, lambda old: run(old[:n], old[n:], inner), lambda old: [*old], values
+        ), None
+
+    return jax.lax.scan(body, [*first, *old], None, length=limit)[0]
+
+
+def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
+    """Runs the loop in a function that JAX traces."""
+    variables = tuple(loop_vars) if isinstance(loop_vars, list | tuple) else (loop_vars,)
+
+    def holds(carry: Any) -> Any:
+        number, values = carry
+        on = cond(*values)
+        return on if limit is None else on & (number < limit)
+
+    def step(carry: Any) -> Any:
+        number, values = carry
+        return number + 1, _listed(body, *values)
+
+    start = jnp.zeros((), jnp.int32), jax.tree.map(jnp.asarray, variables)
+    last = jax.lax.while_loop(holds, step, start)[1]
+    if not isinstance(loop_vars, list | tuple):
+        return last[0]
+    return type(loop_vars)(last) if type(loop_vars) in (list, tuple) else last

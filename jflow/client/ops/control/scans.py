@@ -1,0 +1,238 @@
+"""`map_fn`, `foldl`, `foldr` and `scan`: loops of graph code over the rows of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.client.ops.control.body import Body, read_state, strong, trace_body, write_state
+from jflow.client.ops.lift import operand, target_graph
+from jflow.compiler.graph import Graph, Symbolic, name_scope
+from jflow.errors import UnimplementedError
+
+
+def map_fn(
+    fn: Callable[..., Any],
+    elems: Any,
+    dtype: Any = None,
+    parallel_iterations: int | None = None,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    infer_shape: bool = True,
+    name: str | None = None,
+) -> Any:
+    """Returns the results of a function for each row, one after another.
+
+    Args:
+      fn: function of a row: of the structure of `elems`, without the first axis.
+      elems: a pytree of T[n, ...].
+      dtype: the structure and dtypes of the results; they are those that the function returns.
+      parallel_iterations, back_prop, swap_memory, infer_shape: without effect.
+      name: scope of the operations.
+
+    Returns:
+      The results, each with a first axis for the rows.
+
+    Raises:
+      UnimplementedError: as `cond`.
+    """
+    return _over_rows(lambda _, row: ((), fn(row)), (), elems, name or "map", False)[1]
+
+
+def foldl(
+    fn: Callable[[Any, Any], Any],
+    elems: Any,
+    initializer: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Returns the last value of `value = fn(value, row)` over the rows, from the first one on.
+
+    Args:
+      fn: function of the value and a row; returns the next value, of equal dtypes and shapes.
+      elems: a pytree of T[n, ...].
+      initializer: the first value; None for the first row, which is then left out.
+      parallel_iterations, back_prop, swap_memory: without effect.
+      name: scope of the operations.
+
+    Raises:
+      TypeError, ValueError: if the function returns other dtypes, structures or shapes.
+      UnimplementedError: as `cond`.
+    """
+    return _folded(fn, elems, initializer, name or "foldl", is_reverse=False, keeps=False)
+
+
+def foldr(
+    fn: Callable[[Any, Any], Any],
+    elems: Any,
+    initializer: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    name: str | None = None,
+) -> Any:
+    """As `foldl`, from the last row on."""
+    return _folded(fn, elems, initializer, name or "foldr", is_reverse=True, keeps=False)
+
+
+def scan(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
+    fn: Callable[[Any, Any], Any],
+    elems: Any,
+    initializer: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    infer_shape: bool = True,
+    reverse: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Returns all values of `value = fn(value, row)`, each with a first axis for the rows.
+
+    Args:
+      reverse: whether to begin with the last row.
+      fn, elems, parallel_iterations, back_prop, swap_memory, name: as for `foldl`.
+      initializer: the value before the first one; None for the first row, which is then the first
+        value.
+      infer_shape: without effect.
+
+    Raises:
+      TypeError, ValueError, UnimplementedError: as `foldl`.
+    """
+    return _folded(fn, elems, initializer, name or "scan", is_reverse=reverse, keeps=True)
+
+
+def _folded(
+    fn: Callable[[Any, Any], Any],
+    elems: Any,
+    initializer: Any,
+    name: str,
+    *,
+    is_reverse: bool,
+    keeps: bool,
+) -> Any:
+    if not callable(fn):
+        raise TypeError(f"{fn!r} is not callable.")
+
+    def step(value: Any, row: Any) -> tuple[Any, Any]:
+        new = fn(value, row)
+        return new, new if keeps else ()
+
+    if initializer is not None:
+        last, kept = _over_rows(step, initializer, elems, name, is_reverse)
+        return kept if keeps else last
+    at = -1 if is_reverse else 0
+    rest = slice(None, -1) if is_reverse else slice(1, None)
+    arrays = jax.tree.map(_as_tensor, elems, is_leaf=_is_symbolic)
+    first = jax.tree.map(lambda x: x[at], arrays, is_leaf=_is_symbolic)
+    others = jax.tree.map(lambda x: x[rest], arrays, is_leaf=_is_symbolic)
+    last, kept = _over_rows(step, first, others, name, is_reverse)
+    if not keeps:
+        return last
+    join = partial(_joined, is_reverse)
+    return jax.tree.map(lambda a, b: _apply(join, a, b), first, kept, is_leaf=_is_symbolic)
+
+
+def _joined(is_reverse: bool, first: Any, kept: Any) -> Any:
+    parts = [kept, first[None]] if is_reverse else [first[None], kept]
+    return jnp.concatenate(parts)
+
+
+def _apply(fun: Callable[..., Any], *args: Any) -> Any:
+    graph = target_graph(args)
+    return fun(*args) if graph is None else graph.apply(fun, args, name="join")
+
+
+def _as_tensor(value: Any) -> Any:
+    graph = target_graph(value)
+    return jnp.asarray(value) if graph is None else graph.as_tensor(operand(value))
+
+
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, Symbolic)
+
+
+def _over_rows(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    first: Any,
+    elems: Any,
+    name: str,
+    is_reverse: bool,
+) -> tuple[Any, Any]:
+    """Returns the last value, and what the step has kept for each row."""
+    graph = target_graph(first, elems)
+    if graph is None:
+        start = jax.tree.map(jnp.asarray, first)
+        rows = jax.tree.map(jnp.asarray, elems)
+        return jax.lax.scan(step, start, rows, reverse=is_reverse)
+    with graph.as_default(), name_scope(name):
+        return _added(graph, step, first, elems, f"fn of {name!r}", is_reverse)
+
+
+def _added(
+    graph: Graph,
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    first: Any,
+    elems: Any,
+    what: str,
+    is_reverse: bool,
+) -> tuple[Any, Any]:
+    def as_tensors(tree: Any) -> Any:
+        return jax.tree.map(lambda x: graph.as_tensor(operand(x)), tree, is_leaf=_is_symbolic)
+
+    start, rows = as_tensors(first), as_tensors(elems)
+    if not jax.tree.leaves(rows):
+        raise ValueError("elems must be a tensor, or a structure of them")
+    for tensor in jax.tree.leaves(rows):
+        if tensor.aval.shape is None or not tensor.ndim:
+            raise ValueError(f"elements in elems must be 1+ dimensional Tensors, got {tensor!r}")
+    if any(tensor.aval.shape is None for tensor in jax.tree.leaves(start)):
+        raise UnimplementedError("the rank of a value is unknown; declare it by ensure_shape")
+    values = jax.tree.map(lambda x: strong(x.aval), start)
+    row = jax.tree.map(lambda x: jax.core.ShapedArray(x.aval.shape[1:], x.dtype), rows)
+    body = trace_body(graph, step, (values, row), what)
+    n = _check_values(body, values)
+    old = read_state(graph, body.state)
+    args = (jax.tree.leaves(start), jax.tree.leaves(rows), old, body.captures)
+    run = partial(_run_scan, body, n, is_reverse)
+    results = graph.apply(run, args, name="loop")
+    n_all = len(body.avals)
+    after = write_state(graph, body.state, results[n_all:], list(results[:n_all]))
+    last, kept = jax.tree.unflatten(body.tree, after)
+    return last, kept
+
+
+def _check_values(body: Body, values: Any) -> int:
+    """Returns the number of leaves of a value, and checks that the next one is like it."""
+    leaves = jax.tree.leaves(values)
+    new, _ = jax.tree.unflatten(body.tree, range(len(body.avals)))
+    found, wanted = map(jax.tree.structure, (new, values))
+    if str(found) != str(wanted):
+        raise ValueError(
+            f"{body.what} returns another structure than the initial value: {found} and {wanted}"
+        )
+    for before, after in zip(leaves, body.avals, strict=False):
+        about = f"{body.what}: the value is {before} before a row and {after} after it"
+        if before.dtype != after.dtype:
+            raise TypeError(f"{about}; jflow.cast it")
+        if tuple(before.shape) != tuple(after.shape):
+            raise ValueError(f"{about}; XLA needs equal shapes")
+    return len(leaves)
+
+
+def _run_scan(
+    body: Body, n: int, is_reverse: bool, first: Any, rows: Any, old: Any, captures: Any
+) -> Any:
+    run, n_all = body.with_state(body.state), len(body.avals)
+
+    def step(carry: Any, row: Any) -> Any:
+        values = run([*carry[:n], *row], carry[n:], captures)
+        return [*values[:n], *values[n_all:]], values[n:n_all]
+
+    last, kept = jax.lax.scan(step, [*first, *old], rows, reverse=is_reverse)
+    return [*last[:n], *kept, *last[n:]]
