@@ -30,6 +30,7 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(BIN)/python -m pytest -q -n 0 tests/test_structure.py
 	$(VENV)/protos/bin/python tools/generate_protos.py --check
 	$(BIN)/python tools/generate_api_page.py --check
+	$(BIN)/python tools/generate_names_page.py --check
 
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long and not product' $(TESTS)
@@ -78,6 +79,7 @@ protos: $(VENV)/.protos ## writes the generated modules from protos/
 
 api: $(VENV)/.dev ## writes docs/api.md from the docstrings
 	$(BIN)/python tools/generate_api_page.py
+	$(BIN)/python tools/generate_names_page.py
 
 docs: $(VENV)/.docs ## the site of the pages, in build/site; needs no network but for its environment
 	$(VENV)/docs/bin/python -m sphinx --fail-on-warning --quiet -c docs -b html . build/site

@@ -535,6 +535,15 @@ MESHES = Group(
     ),
 )
 
+SESSIONS = Group(
+    (Case("sessions"),),
+    (
+        Row("step of run_many", "local donated update", 2.0),
+        Row("scalar steps by 100 threads", "scalar steps by one thread", 1.0),
+        Row("while_loop of 1,000 iterations", "jax.jit while_loop of 1,000 iterations"),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -568,5 +577,6 @@ GROUPS = {
     "loops": LOOPS,
     "meshes": MESHES,
     "models": MODELS,
+    "sessions": SESSIONS,
     "gpu": GPU,
 }

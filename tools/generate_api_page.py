@@ -75,7 +75,10 @@ def signature(value: Any, *, is_method: bool = False) -> str:
     """
     if not callable(value) or (isinstance(value, type) and issubclass(value, enum.Enum)):
         return ""
-    found = inspect.signature(value)
+    try:
+        found = inspect.signature(value)
+    except ValueError:  # a message of protocol buffers
+        return ""
     result = inspect.Signature.empty if isinstance(value, type) else found.return_annotation
     parameters = [
         each.replace(annotation=_annotation(each.annotation), default=_default(each.default))
@@ -116,6 +119,8 @@ def _default(default: Any) -> Any:
 
 def _is_public(value: Any) -> bool:
     """Whether a name is offered, and not only imported: it is of jflow, or a dtype of JAX."""
+    if value is None:  # `newaxis`
+        return True
     origin = getattr(value, "__module__", None) or type(value).__module__
     return not isinstance(value, ModuleType) and origin.split(".")[0] in ("jflow", "jax")
 

@@ -220,6 +220,8 @@ def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
         "graph",
         "list_devices",
         "make_callable",
+        "run_async",
+        "run_many",
         "placement",
         "replace",
         "restore_state",

@@ -148,12 +148,12 @@ def cosine_decay_restarts(
         done = _float(step) / steps
         if t_mul == 1:
             n_before = jnp.floor(done)
-            share = done - n_before
+            fraction = done - n_before
         else:
             n_before = jnp.floor(jnp.log(1 - done * (1 - t_mul)) / jnp.log(t_mul))
             before = (1 - t_mul**n_before) / (1 - t_mul)
-            share = (done - before) / t_mul**n_before
-        cosine = factor**n_before * (1 + jnp.cos(jnp.pi * share)) / 2
+            fraction = (done - before) / t_mul**n_before
+        cosine = factor**n_before * (1 + jnp.cos(jnp.pi * fraction)) / 2
         return start * ((1 - least) * cosine + least)
 
     return _applied(rate_at, (learning_rate, global_step, first_decay_steps, m_mul, alpha), name)

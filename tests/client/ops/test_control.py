@@ -238,7 +238,9 @@ def test_what_no_program_can_do_is_refused_with_its_line():
             "fn of 'map.*'",
         ),
         (
-            lambda: tf.while_loop(lambda x: v.assign_add([x] * 3)[0] < 1, lambda x: x, [one]),
+            lambda: tf.while_loop(
+                lambda x: v.assign_add(tf.stack([x] * 3))[0] < 1, lambda x: x, [one]
+            ),
             "the condition of 'while.*' writes the variable 'v'",
         ),
     ]:

@@ -129,13 +129,13 @@ def test_what_is_refused_and_said():
 
 
 def test_checkpoints_end_after_a_timeout(tmp_path):
-    asked = []
+    calls = []
 
     def is_over() -> bool:
-        asked.append(1)
-        return len(asked) == 2
+        calls.append(1)
+        return len(calls) == 2
 
     found = tf.train.checkpoints_iterator(tmp_path, timeout=0.01, timeout_fn=is_over)
     assert [*found] == []
-    assert len(asked) == 2
+    assert len(calls) == 2
     assert [*tf.train.checkpoints_iterator(tmp_path, timeout=0.0)] == []

@@ -1,4 +1,4 @@
-"""`Body`: a function of tensors as a program, for a branch or the body of a loop.
+"""`TracedBody`: a function of tensors as a program, for a branch or the body of a loop.
 
 The function is called once and adds its operations to the graph. Those that its results need
 become the program; what they use from outside becomes further arguments of it, so that a body can
@@ -42,7 +42,7 @@ _QUERIES = frozenset({read_p, is_initialized_p, value_or_p})
 
 
 @dataclass(frozen=True)
-class Body:
+class TracedBody:
     """A traced body.
 
     Attributes:
@@ -91,7 +91,7 @@ def trace_body(
     *,
     may_write: bool = True,
     makes_variables: bool = False,
-) -> Body:
+) -> TracedBody:
     """Calls a function of tensors, and returns the operations that its results need as a program.
 
     Args:
@@ -134,7 +134,7 @@ def strong(aval: Any) -> jax.core.ShapedArray:
     return jax.core.ShapedArray(aval.shape, aval.dtype)
 
 
-def merged_state(bodies: Iterable[Body]) -> tuple[VariableRef, ...]:
+def merged_state(bodies: Iterable[TracedBody]) -> tuple[VariableRef, ...]:
     """Returns the variables that several bodies write, each once."""
     return tuple(dict.fromkeys(ref for body in bodies for ref in body.state))
 
@@ -225,7 +225,7 @@ class _Flattener:
         else:
             self._emit_into(op)
 
-    def body(self, outputs: Sequence[Tensor], tree: Any) -> Body:
+    def body(self, outputs: Sequence[Tensor], tree: Any) -> TracedBody:
         """Returns the body, given its results."""
         results = [self._read(tensor) for tensor in outputs]
         state = tuple(self._old)
@@ -237,7 +237,7 @@ class _Flattener:
         new = [self._new[ref] for ref in state]
         closed = jaxprs.close(invars, [*results, *new], self._eqns, self._consts)
         avals = tuple(strong(tensor.aval) for tensor in outputs)
-        return Body(self._what, closed, tree, avals, state, tuple(self._captures.values()))
+        return TracedBody(self._what, closed, tree, avals, state, tuple(self._captures.values()))
 
     def _write(self, op: Operation) -> None:
         eqn, ref = op.eqn, op.eqn.params["variable"]

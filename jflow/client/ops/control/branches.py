@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jflow.client.ops.checks import Assert
 from jflow.client.ops.control.body import (
-    Body,
+    TracedBody,
     merged_state,
     read_state,
     strong,
@@ -169,7 +169,7 @@ def _in_range(number: Any, n: int) -> Any:
     return jnp.where((number >= 0) & (number < n), number, n)
 
 
-def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list[Body]:
+def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list[TracedBody]:
     bodies = [
         trace_body(graph, fun, (), what, makes_variables=True)
         for fun, what in zip(branches, whats, strict=True)
@@ -190,7 +190,9 @@ def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list
     return bodies
 
 
-def _chosen(graph: Graph, bodies: Sequence[Body], run: Callable[..., Any], which: Tensor) -> Any:
+def _chosen(
+    graph: Graph, bodies: Sequence[TracedBody], run: Callable[..., Any], which: Tensor
+) -> Any:
     """Adds the branch, and returns the results in their structure."""
     state = merged_state(bodies)
     captures = [body.captures for body in bodies]
@@ -200,7 +202,7 @@ def _chosen(graph: Graph, bodies: Sequence[Body], run: Callable[..., Any], which
     return jax.tree.unflatten(bodies[0].tree, results)
 
 
-def _functions(bodies: Sequence[Body]) -> list[Callable[[Any, Any], list[Any]]]:
+def _functions(bodies: Sequence[TracedBody]) -> list[Callable[[Any, Any], list[Any]]]:
     state = merged_state(bodies)
 
     def function(number: int) -> Callable[[Any, Any], list[Any]]:
@@ -210,10 +212,10 @@ def _functions(bodies: Sequence[Body]) -> list[Callable[[Any, Any], list[Any]]]:
     return [function(number) for number in range(len(bodies))]
 
 
-def _run_cond(bodies: Sequence[Body], pred: Any, old: Any, captures: Any) -> Any:
+def _run_cond(bodies: Sequence[TracedBody], pred: Any, old: Any, captures: Any) -> Any:
     return jax.lax.cond(pred, *_functions(bodies), old, captures)
 
 
-def _run_switch(bodies: Sequence[Body], number: Any, old: Any, captures: Any) -> Any:
+def _run_switch(bodies: Sequence[TracedBody], number: Any, old: Any, captures: Any) -> Any:
     index = _in_range(number, len(bodies) - 1)
     return jax.lax.switch(index, _functions(bodies), old, captures)

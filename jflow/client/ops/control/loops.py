@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import declared
-from jflow.client.ops.control.body import Body, read_state, strong, trace_body, write_state
+from jflow.client.ops.control.body import TracedBody, read_state, strong, trace_body, write_state
 from jflow.client.ops.lift import operand, target_graph
-from jflow.compiler.graph import Symbolic, name_scope
+from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.errors import UnimplementedError
 
 
@@ -36,15 +36,13 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     condition that often. In a function that JAX traces this is `jax.lax.while_loop`.
 
     Args:
-      cond: function of the loop variables; returns bool[].
-      body: function of the loop variables; returns their next values, of equal dtypes and shapes.
+      cond, body: functions of the loop variables: bool[], and their next values.
       loop_vars: a list or tuple of pytrees of tensors, or one tensor: their first values.
       shape_invariants: as TensorFlow's; the sizes must be those of the first values.
       parallel_iterations, swap_memory: without effect: XLA decides.
       back_prop: whether derivatives are wanted.
       name: scope of the operations.
-      maximum_iterations: how often at most; None for no limit. A number, or an integer tensor, with
-        which no derivatives flow.
+      maximum_iterations: how often at most: a number, an integer tensor, or None for no limit.
       return_same_structure: whether a list of one variable is returned as a list.
 
     Returns:
@@ -66,29 +64,45 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     scope = name or "while"
     with graph.as_default(), name_scope(scope):
         first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
-        avals = jax.tree.map(lambda x: strong(x.aval), first)
-        _check_invariants(shape_invariants, variables, avals)
-        goes_on = trace_body(graph, cond, avals, f"the condition of {scope!r}", may_write=False)
-        if [(x.dtype, x.shape) for x in goes_on.avals] != [(jnp.dtype(bool), ())]:
-            raise TypeError(f"{goes_on.what} must return bool[], got {goes_on.avals}")
-        step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}")
-        _check_results(step, avals)
-        limit = maximum_iterations
-        if isinstance(limit, Symbolic) or limit is None or not back_prop:
-            run: Any = partial(_run_while, goes_on, step)
-            limits = () if limit is None else (graph.as_tensor(limit),)
-        else:
-            run, limits = partial(_run_bounded, goes_on, step, int(limit)), ()
-        old = read_state(graph, step.state)
-        args = (jax.tree.leaves(first), old, goes_on.captures, step.captures, limits)
-        values = graph.apply(run, args, name="loop")
-        n = len(step.avals)
-        results = write_state(graph, step.state, values[n:], list(values[:n]))
+        _check_invariants(shape_invariants, first)
+        limit = (
+            maximum_iterations
+            if back_prop or maximum_iterations is None
+            else (graph.as_tensor(maximum_iterations))
+        )
+        results = _added(graph, cond, body, first, scope, limit)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
     if is_listed:
         packed = type(loop_vars)(last) if type(loop_vars) in (list, tuple) else last
         return packed if return_same_structure or len(results) > 1 else last[0]
     return last[0]
+
+
+def _added(
+    graph: Graph,
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    first: Any,
+    scope: str,
+    limit: Any,
+) -> list[Tensor]:
+    """Adds the loop, and returns the last values of the leaves of the loop variables."""
+    avals = jax.tree.map(lambda x: strong(x.aval), first)
+    goes_on = trace_body(graph, cond, avals, f"the condition of {scope!r}", may_write=False)
+    if [(x.dtype, x.shape) for x in goes_on.avals] != [(jnp.dtype(bool), ())]:
+        raise TypeError(f"{goes_on.what} must return bool[], got {goes_on.avals}")
+    step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}")
+    _check_results(step, avals)
+    if isinstance(limit, Symbolic) or limit is None:
+        run: Any = partial(_run_while, goes_on, step)
+        limits = () if limit is None else (graph.as_tensor(limit),)
+    else:
+        run, limits = partial(_run_bounded, goes_on, step, int(limit)), ()
+    old = read_state(graph, step.state)
+    args = (jax.tree.leaves(first), old, goes_on.captures, step.captures, limits)
+    values = graph.apply(run, args, name="loop")
+    n = len(step.avals)
+    return write_state(graph, step.state, values[n:], list(values[:n]))
 
 
 def _is_value(value: Any) -> bool:
@@ -103,11 +117,12 @@ def _listed(body: Callable[..., Any], *variables: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _check_invariants(invariants: Any, variables: Any, avals: Any) -> None:
+def _check_invariants(invariants: Any, first: Any) -> None:
     if invariants is None:
         return
     given = jax.tree.leaves(tuple(invariants), is_leaf=lambda x: hasattr(x, "as_list"))
-    for shape, aval in zip(given, jax.tree.leaves(avals), strict=True):
+    avals = [x.aval for x in jax.tree.leaves(first)]
+    for shape, aval in zip(given, avals, strict=True):
         wanted = shape.as_list() if hasattr(shape, "as_list") else None
         if wanted is None or any(
             size is None and isinstance(own, int)
@@ -120,7 +135,7 @@ def _check_invariants(invariants: Any, variables: Any, avals: Any) -> None:
             )
 
 
-def _check_results(step: Body, avals: Any) -> None:
+def _check_results(step: TracedBody, avals: Any) -> None:
     """Checks that the next values are like the first ones."""
     if step.tree != jax.tree.structure(avals):
         raise ValueError(
@@ -137,7 +152,7 @@ def _check_results(step: Body, avals: Any) -> None:
 
 
 def _run_while(
-    goes_on: Body, step: Body, first: Any, old: Any, outer: Any, inner: Any, limits: Any
+    goes_on: TracedBody, step: TracedBody, first: Any, old: Any, outer: Any, inner: Any, limits: Any
 ) -> Any:
     is_on, run = goes_on.with_state(()), step.with_state(step.state)
     n = len(first)
@@ -156,8 +171,8 @@ def _run_while(
 
 
 def _run_bounded(
-    goes_on: Body,
-    step: Body,
+    goes_on: TracedBody,
+    step: TracedBody,
     limit: int,
     first: Any,
     old: Any,

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.client.ops.control.body import Body, read_state, strong, trace_body, write_state
+from jflow.client.ops.control.body import TracedBody, read_state, strong, trace_body, write_state
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, name_scope
 from jflow.errors import UnimplementedError
@@ -207,7 +207,7 @@ def _added(
     return last, kept
 
 
-def _check_values(body: Body, values: Any) -> int:
+def _check_values(body: TracedBody, values: Any) -> int:
     """Returns the number of leaves of a value, and checks that the next one is like it."""
     leaves = jax.tree.leaves(values)
     new, _ = jax.tree.unflatten(body.tree, range(len(body.avals)))
@@ -226,7 +226,7 @@ def _check_values(body: Body, values: Any) -> int:
 
 
 def _run_scan(
-    body: Body, n: int, is_reverse: bool, first: Any, rows: Any, old: Any, captures: Any
+    body: TracedBody, n: int, is_reverse: bool, first: Any, rows: Any, old: Any, captures: Any
 ) -> Any:
     run, n_all = body.with_state(body.state), len(body.avals)
 
