@@ -93,7 +93,11 @@ def placeholder_with_default(
     if not is_compatible(dims, tensor.aval.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
     if tensor.aval.shape is not None and declared(dims) == declared(tensor.aval.shape):
-        return identity(tensor, name)
+        if isinstance(tensor.aval, HostArray):
+            return identity(tensor, name)
+        # A shape does not follow from what a barrier returns, so it can be fed.
+        fed: Tensor = graph.apply(jax.lax.optimization_barrier, [tensor], name=name)
+        return fed
     attributes = {"shape": declared(dims)} if dims is not None else {}
     function = "identity" if dims is None else "ensure_shape"
     avals = [abstract(dims, tensor.dtype)]

@@ -335,4 +335,9 @@ def _feed_key(graph: Graph, key: Any) -> Tensor:
         raise TypeError(
             f"Cannot interpret feed_dict key {key!r}: it is not a tensor of this session's graph"
         )
+    if not graph.is_feedable(tensor):
+        raise ValueError(
+            f"{tensor!r} may not be fed: other operations were built with its value as a shape, an "
+            "axis or a number; use a placeholder or placeholder_with_default for it"
+        )
     return tensor  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ import numpy as np
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
 from jflow.client.runtime.backend import Executable
+from jflow.errors import InvalidArgumentError
 
 
 class Repetition:
@@ -42,4 +43,14 @@ class Repetition:
             n_left -= n_done
         if not self._is_stacked or len(parts) == 1:
             return parts[-1]
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        try:
+            return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"results of different shapes cannot be stacked: {error}; the {self._n_steps} "
+                "steps were applied"
+            ) from None
+
+    def repeated(self, value: Array) -> Array:
+        """Returns what the call returns for a value that every run has, such as a fed one."""
+        return np.stack([value] * self._n_steps) if self._is_stacked else value

@@ -197,7 +197,7 @@ class Session(Carded, Closing):
         self._check_open()
         repetition = Repetition(steps, stacked)
         deadline = self._settings.deadline(options)
-        return self._steps.run(None, fetches, feed_dict, deadline, repetition.run)
+        return self._steps.repeat(fetches, feed_dict, deadline, repetition)
 
     def _run_by(self, run: RunExecutable, fetches: Any) -> Any:
         """Like the public `run`, but `run` runs the executable."""

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
 from jflow.client.runtime.backend import Backend, Executable
@@ -13,6 +15,7 @@ from jflow.client.runtime.moving import MovingExecutable
 from jflow.client.runtime.steps import add_origin, register_step
 from jflow.client.runtime.tracing import TracingExecutable
 from jflow.client.session.fetches import FeedSlot, Fetches, parse_feeds, parse_fetches
+from jflow.client.session.repetition import Repetition
 from jflow.client.session.settings import SessionSettings
 from jflow.client.session.started import StartedStep
 from jflow.compiler.graph import Graph, Tensor
@@ -114,19 +117,36 @@ class SessionSteps:
         Raises as `Session.run`.
         """
         step = self._prepared(fetches, feed_dict, deadline)
+        values = self._run(step, run)
+        if key is not None and step.is_same:
+            slots = tuple(map(FeedSlot, step.feeds))
+            known = KnownStep(step.executable, slots, step.fetches, self._graph)
+            self._known[step.checks_nans][key] = known
+        return step.filled(values)
+
+    def repeat(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        deadline: Deadline,
+        repetition: Repetition,
+    ) -> Any:
+        """Runs a step several times. Raises as `Session.run_many`."""
+        step = self._prepared(fetches, feed_dict, deadline)
+        values = self._run(step, repetition.run)
+        fetched = step.fetches.tensors
+        fed = {x: repetition.repeated(step.feeds[x]) for x in fetched if x in step.feeds}
+        return step._replace(feeds=fed).filled(values)
+
+    def _run(self, step: _PreparedStep, run: RunExecutable | None) -> list[Any]:
+        executable, fed = step.executable, step.fed
         try:
-            executable, fed = step.executable, step.fed
-            values = (
-                run(executable, fed, step.deadline) if run else executable.run(fed, step.deadline)
-            )
+            if run is not None:
+                return run(executable, fed, step.deadline)
+            return executable.run(fed, step.deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
-        if key is not None and step.is_same:
-            slots = tuple(map(FeedSlot, step.feeds))
-            known = KnownStep(executable, slots, step.fetches, self._graph)
-            self._known[step.checks_nans][key] = known
-        return step.filled(values)
 
     def start(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
@@ -134,7 +154,8 @@ class SessionSteps:
         """Starts a step without waiting for it. Raises as `Session.run` before it begins."""
         step = self._prepared(fetches, feed_dict, deadline)
         try:
-            started = step.executable.start(step.fed, step.deadline)
+            # Copies: the caller may write to its arrays while the step runs.
+            started = step.executable.start([np.array(x) for x in step.fed], step.deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise

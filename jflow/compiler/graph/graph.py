@@ -263,6 +263,7 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
         super().__init__()
         self._handles: dict[VariableRef | ResourceRef, Operation] = {}
         self._finalized = False
+        self._unfeedable: set[Tensor] = set()
 
     # Making operations ----------------------------------------------------------------------
 
@@ -542,6 +543,14 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
 
     def __str__(self) -> str:
         return text.graph_text(self.get_operations())
+
+    def prevent_feeding(self, tensor: Tensor) -> None:
+        """Makes `Session.run` refuse a value for this tensor."""
+        self._unfeedable.add(tensor)
+
+    def is_feedable(self, tensor: Tensor) -> bool:
+        """Whether a step can be fed a value for this tensor."""
+        return tensor not in self._unfeedable
 
     def finalize(self) -> None:
         """Makes the graph read-only: adding an operation raises RuntimeError."""

@@ -8,14 +8,17 @@ like `constant_value_as_shape` of TensorFlow does for known sizes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 import numpy as np
 
 from jflow.compiler.graph.graph import Operation, Tensor
 from jflow.compiler.graph.primitives import constant_p
+from jflow.plan.xla import internals
 
 _MAX_SIZE = 64
 """Larger arrays are no shapes."""
@@ -27,13 +30,20 @@ _Value = Any
 def shape_value(tensor: Tensor) -> Any:
     """Returns the elements of an integer tensor as far as the graph determines them.
 
+    The tensors that it follows from cannot be fed any more, because what is built with the value
+    would not depend on it.
+
     Args:
       tensor: i[*shape], of known shape.
 
     Returns:
       object[*shape]: ints, symbolic sizes, and None where only a step knows the value.
     """
-    return _Evaluation().of(tensor)
+    evaluation = _Evaluation()
+    value = evaluation.of(tensor)
+    for used in evaluation.known_tensors():
+        tensor.graph.prevent_feeding(used)
+    return value
 
 
 class _Evaluation:
@@ -51,6 +61,13 @@ class _Evaluation:
             pending.pop()
             self._known[op] = self._outputs(op)
         return self._known[tensor.op][tensor.index]
+
+    def known_tensors(self) -> Iterator[Tensor]:
+        """Yields the tensors of which elements are known."""
+        for op, values in self._known.items():
+            for tensor, value in zip(op.outputs, values, strict=True):
+                if any(element is not None for element in np.ravel(value)):
+                    yield tensor
 
     def _outputs(self, op: Operation) -> Sequence[_Value]:
         if op.eqn.primitive is constant_p:
@@ -153,6 +170,18 @@ def _reduced(fun: Callable[[Any, Any], Any]) -> _Rule:
     return rule
 
 
+def _extreme(is_better: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
+    """Returns the larger or smaller number, None if that depends on the step.
+
+    JAX takes every size for at least 1, and here one may be 0.
+    """
+    with_zeros = internals.with_smaller_symbols(None)
+    try:
+        return a if is_better(with_zeros(a), with_zeros(b)) else b
+    except jax.errors.InconclusiveDimensionOperation:
+        return None
+
+
 def _broadcast(values: Sequence[_Value], params: Any) -> _Value:
     shape, kept = params["shape"], params["broadcast_dimensions"]
     sizes = [1] * len(shape)
@@ -175,11 +204,10 @@ _RULES: dict[str, _Rule] = {
     "copy": lambda values, _: values[0],
     "copy_p": lambda values, _: values[0],
     "dim_as_value": lambda _, params: params["dim"],
-    "max": _each(max),
-    "min": _each(min),
+    "max": _each(partial(_extreme, operator.ge)),
+    "min": _each(partial(_extreme, operator.le)),
     "mul": _each(operator.mul),
     "neg": _each(operator.neg),
-    "optimization_barrier": lambda values, _: values[0],
     "reduce_prod": _reduced(operator.mul),
     "reduce_sum": _reduced(operator.add),
     "reshape": lambda values, params: np.reshape(values[0], params["new_sizes"]),

@@ -191,19 +191,36 @@ ARGUMENT_ERRORS: Any = (TypeError, ValueError, ir.MLIRError)
 """What a compiled program raises for arguments that it does not accept; MLIR for sizes below 0."""
 
 
-def with_smaller_symbols(names: Collection[str]) -> Callable[[Any], Any]:
-    """Returns a function that puts `a - 1` in the place of symbols `a` of these names in a size."""
+def with_smaller_symbols(names: Collection[str] | None) -> Callable[[Any], Any]:
+    """Returns a function that puts `a - 1` in the place of symbols `a` of these names in a size.
+
+    Args:
+      names: the names; None for all symbols.
+
+    Raises (the function):
+      InconclusiveDimensionOperation: if the size was at least 0, and may be less now.
+    """
     known: dict[str, Any] = {}
 
     def smaller(dim: Any) -> Any:
         if isinstance(dim, int):
             return dim
         if (text := str(dim)) not in known:
-            env = {str(x): x - (str(x) in names) for x in symbols_in(dim)}
-            known[text] = shape_poly.ShapeEvaluator(env).evaluate(dim)
+            env = {str(x): x - (names is None or str(x) in names) for x in symbols_in(dim)}
+            known[text] = size = shape_poly.ShapeEvaluator(env).evaluate(dim)
+            if _is_size(dim):
+                _ = size >= 0  # it raises
         return known[text]
 
     return smaller
+
+
+def _is_size(dim: Any) -> bool:
+    """Whether an expression of symbols is at least 0, whatever they are."""
+    try:
+        return bool(dim >= 0)
+    except jax.errors.InconclusiveDimensionOperation:
+        return False
 
 
 trace_context: Callable[[], Hashable] = config.trace_context

@@ -68,7 +68,7 @@ def _true_indices(mask: Array) -> Sequence[Array]:
 def _unique(values: Array) -> Sequence[Array]:
     """Returns the different elements by first occurrence, where each is, and their counts."""
     _, first, places, counts = np.unique(
-        values, return_index=True, return_inverse=True, return_counts=True
+        values, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
     order = np.argsort(first)
     ranks = np.empty_like(order)
@@ -180,6 +180,10 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     **DECODERS,
     **SUMMARIES,
 }
+
+
+UNPREDICTABLE = frozenset({"serialize_many_sparse"})
+"""The functions whose time follows from values, not from the sizes of their arguments."""
 
 
 def host_function(name: str) -> HostFunction | None:

@@ -142,8 +142,12 @@ class LocalExecutable:
     ) -> tuple[int, list[Array]]:
         """Runs the step several times; see `run_repeatedly`."""
 
+        fed = self._own_feeds(feeds) if self._outlives_results else feeds
+
         def run(n_now: int) -> list[Array]:
-            return self._run(feeds, _copy_value, deadline, n_steps=n_now)
+            # Programs do not look at the deadline, so a slice begins only before it.
+            deadline.check("running several steps")
+            return self._run(fed, _copy_value, deadline, n_steps=n_now)
 
         return run_repeatedly(run, n_steps, is_stacked, self.plans)
 

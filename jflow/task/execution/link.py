@@ -35,7 +35,12 @@ from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.resources import VariableId
 from jflow.task.execution.callback import LinkedCallback, link_callback
-from jflow.task.execution.functions import HostFunction, host_function, host_kernel
+from jflow.task.execution.functions import (
+    UNPREDICTABLE,
+    HostFunction,
+    host_function,
+    host_kernel,
+)
 from jflow.task.execution.link_loop import carry_slots, link_loop
 from jflow.task.execution.linked import (
     Latency,
@@ -208,7 +213,8 @@ def _link_call(
         _check_arguments(call, function, (*call.variables, *call.inputs, *constants), attributes)
         specs = [plan.variables[number] for number in call.variables]
         variables = tuple((VariableId.of(plan.device, spec.key), spec) for spec in specs)
-        return LinkedCall(call, function, constants, attributes, Latency(), variables)
+        may_be_quick = call.function not in UNPREDICTABLE
+        return LinkedCall(call, function, constants, attributes, Latency(), variables, may_be_quick)
     kernel = host_kernel(call.function)
     attributes = Keywords(kernel, call.function).unpack(call.attributes)
     resources = tuple(plan.resources[number] for number in call.resources)

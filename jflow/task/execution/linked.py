@@ -150,6 +150,7 @@ class LinkedCall:
       constants: its last arguments.
       attributes: its arguments by name.
       latency: the expected time of a call.
+      may_be_quick: False if the time of a call cannot be predicted from earlier ones.
       variables: variables whose presence is passed as its first arguments.
     """
 
@@ -159,6 +160,7 @@ class LinkedCall:
     attributes: dict[str, Any]
     latency: Latency
     variables: tuple[tuple[VariableId, VariableSpec], ...] = ()
+    may_be_quick: bool = True
 
 
 @dataclass(frozen=True)

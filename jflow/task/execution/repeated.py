@@ -15,6 +15,10 @@ from jflow.state.moves import MovedError
 
 MAX_STEPS = 1_000_000_000
 """The most steps of one call."""
+_MAX_BYTES = 1 << 26
+"""How large the stacked results of one request become; the caller requests the other runs."""
+_VALUE_BYTES = 128
+"""What an array takes beside its elements."""
 _SLICE_S = 0.001
 """How long the steps of one call run before others may run."""
 _GROWTH = 4
@@ -41,7 +45,8 @@ class RepeatedRun:
     """Divides the runs of a step into time slices, and collects their results.
 
     In a time slice a repeatable step runs as often as one millisecond lets it, and keeps its
-    variables meanwhile; others run once.
+    variables meanwhile; others run once. Stacked results are limited in size, so the last runs
+    may be left to the caller.
 
     Args:
       n_steps: the number of runs.
@@ -59,6 +64,7 @@ class RepeatedRun:
         self._is_stacked = is_stacked
         self._is_repeatable = not is_stacked and is_repeatable(plans)
         self._rows: list[list[Array]] = []
+        self._n_bytes = 0
         self._last: Sequence[Array] = ()
         self._next = 1
         self._since = self._shared_at = now()
@@ -66,8 +72,8 @@ class RepeatedRun:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is no run left."""
-        return self.n_done == self._n_steps
+        """Whether there is no run left, or no room for its results."""
+        return self.n_done == self._n_steps or self._n_bytes >= _MAX_BYTES
 
     def begin_slice(self) -> int:
         """Returns how often to run the step in the next slice."""
@@ -82,6 +88,7 @@ class RepeatedRun:
         if self._is_stacked:
             # Copies: the next run may update a variable in the memory of a result.
             self._rows.append([np.array(value) for value in values])
+            self._n_bytes += sum(value.nbytes + _VALUE_BYTES for value in values)
         if self._is_repeatable:
             step_s = max((end - self._since) / n_steps, 1e-9)
             self._next = max(1, min(int(_SLICE_S / step_s), _GROWTH * n_steps))

@@ -45,8 +45,18 @@ _Interpreter = Generator[Wanted | Awaitable[None], None, None]
 SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
 """An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
 
+_SMALL_BYTES = 1 << 16
+"""The operands of a host function that may run on the event loop; its time grows with them."""
 CONFLICT_S = 0.05
 """How long, in seconds, a step applied once waits before it asks if two may wait for each other."""
+
+
+def _is_quick_call(state: StepState, call: LinkedCall) -> bool:
+    """Whether a host function may run on the event loop, where everybody waits for it."""
+    if not call.may_be_quick or call.latency.seconds > QUICK_S:
+        return False
+    n_bytes: int = sum(state[slot].nbytes for slot in call.instruction.inputs)
+    return n_bytes <= _SMALL_BYTES
 
 
 async def run_plan(
@@ -368,17 +378,17 @@ class PlanRun:
 
     def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
         is_computed = all(map(state.is_computed, call.instruction.inputs))
-        if call.latency.seconds <= QUICK_S and is_computed:
+        if is_computed and _is_quick_call(state, call):
             timed(call, state.call, call)
             return None
         return self._call(state, call)
 
     async def _call(self, state: StepState, call: LinkedCall) -> None:
         await self._wait_computed(state, *call.instruction.inputs)
-        if call.latency.seconds > QUICK_S:
-            await self._run_in_thread(timed, call, state.call, call)
-        else:
+        if _is_quick_call(state, call):
             timed(call, state.call, call)
+        else:
+            await self._run_in_thread(timed, call, state.call, call)
 
     def perform(
         self, state: StepState, kernel: LinkedKernel, /

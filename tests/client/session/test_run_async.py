@@ -2,6 +2,7 @@
 
 import concurrent.futures
 
+import numpy as np
 import pytest
 
 import jflow as tf
@@ -70,3 +71,14 @@ def test_many_are_waited_for_by_the_tools_of_futures(backend: Backend):
         assert len(done) == 50
         assert not rest
         assert session.run(v) == 50.0
+
+
+def test_fed_arrays_may_change_while_the_step_runs(backend: Backend):
+    x = tf.placeholder(tf.float32, [None])
+    twice = 2.0 * x
+    with backend.session() as session:
+        for _ in range(10):
+            fed = np.ones(300_000, np.float32)
+            started = session.run_async(twice, {x: fed})
+            fed[:] = 7.0
+            assert started.result(30).max() == 2.0

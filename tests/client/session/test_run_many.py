@@ -12,6 +12,7 @@ from jflow.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
+from jflow.task.execution import repeated
 from jflow.task.execution.repeated import RepeatedRun, is_repeatable
 from tests.clusters import Backend
 
@@ -201,3 +202,47 @@ def test_a_step_is_repeatable_if_it_is_one_update():
     assert of(v.assign_sub(2.0).op)
     assert not of(v.read_value())
     assert not of([v.assign_add(1.0), tf.FIFOQueue(2, [tf.float32], name="q").size()])
+
+
+def test_a_fed_value_that_is_fetched_is_stacked(backend: Backend):
+    x = tf.placeholder(tf.float32, [])
+    with backend.session() as session:
+        same, more = session.run_many([x, x + 1.0], {x: 1.0}, steps=3, stacked=True)
+        assert same.tolist() == [1.0, 1.0, 1.0]
+        assert more.tolist() == [2.0, 2.0, 2.0]
+        assert session.run_many(x, {x: 1.0}, steps=3) == 1.0
+
+
+def test_stacked_results_of_any_size_are_limited_by_request(backend: Backend, monkeypatch):
+    monkeypatch.setattr(repeated, "_MAX_BYTES", 500)
+    _, grow = _counter(backend)
+    with backend.session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run_many(grow, steps=20, stacked=True).tolist() == [*np.arange(1.0, 21.0)]
+
+
+def test_the_time_limit_is_that_of_all_steps(backend: Backend):
+    v, grow = _counter(backend)
+    with backend.session() as session:
+        session.run(v.initializer)
+        session.run_many(grow, steps=2)
+        options = tf.RunOptions(timeout_in_ms=200)
+        with pytest.raises(DeadlineExceededError):
+            session.run_many(grow, steps=500_000_000, options=options)
+
+
+def test_steps_of_one_call_own_what_they_are_fed(backend: Backend):
+    ones = np.ones(1_000_000, np.float32)
+    x = tf.placeholder(tf.float32, ones.shape)
+    v = tf.Variable(tf.zeros(ones.shape), name="v")
+    y = x
+    for _ in range(20):
+        y = tf.sin(y) + x
+    grow = v.assign_add(y)
+    with backend.session() as session:
+        session.run(v.initializer)
+        for _ in range(5):
+            fed = ones.copy()
+            session.run_many(grow.op, {x: fed}, steps=1)
+            fed[:] = 1000.0
+        assert np.max(session.run(v)) <= 10.0

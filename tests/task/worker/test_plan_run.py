@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from jflow.base.cluster import Device, Task
-from jflow.plan import Feed, Plan, Program, Run, Send, VariableKey, VariableSpec
+from jflow.plan import Call, Feed, Plan, Program, Run, Send, VariableKey, VariableSpec
 from jflow.state.resources import Containers
 from jflow.task.execution import LinkedRun, link
-from jflow.task.execution.linked import N_LATENCIES
+from jflow.task.execution.linked import N_LATENCIES, LinkedCall
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import ALONE_S, QUICK_S, DevicePool
 from jflow.task.worker.plan_run import run_plan
@@ -161,5 +161,42 @@ def test_a_program_takes_no_thread_where_nothing_else_waits_for_the_loop(
             devices.shutdown()
 
     loop: Any = None
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert (ran_in == [threading.current_thread()]) == is_on_loop
+
+
+@pytest.mark.parametrize(
+    ("function", "n_elements", "is_on_loop"),
+    [
+        pytest.param("identity", 8, True, id="small"),
+        pytest.param("identity", 1 << 20, False, id="large"),
+        pytest.param("serialize_many_sparse", 8, False, id="unpredictable"),
+    ],
+)
+def test_a_host_function_blocks_the_loop_only_if_it_is_certain_to_be_quick(
+    function: str, n_elements: int, is_on_loop: bool
+) -> None:
+    ran_in: list[threading.Thread] = []
+
+    def called(value: np.ndarray) -> list[np.ndarray]:
+        ran_in.append(threading.current_thread())
+        return [value]
+
+    call = Call(function, inputs=(0,), outputs=(1,))
+    plan = Plan(CPU, 2, (), ((Feed(0, 0), call),))
+    linked = link(plan, HERE, {}.__getitem__, {}.__getitem__, {function: called})
+    quick = linked.stages[0][-1]
+    assert isinstance(quick, LinkedCall)
+    quick.latency.note(QUICK_S / 10)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            devices = DevicePool([HERE])
+            context = WorkerContext(
+                TASK, Containers(TASK), Rendezvous(), Nowhere(), threads, devices
+            )
+            await run_plan(linked, 1, {0: np.zeros(n_elements, np.float32)}, context)
+            devices.shutdown()
+
     asyncio.run(asyncio.wait_for(main(), 20))
     assert (ran_in == [threading.current_thread()]) == is_on_loop
