@@ -1,8 +1,11 @@
 """`jax.nn` on graph tensors."""
 
+from typing import Any as _Any
+
 import jax.nn
 
 from jflow.api.lifted import lift_namespace as _lift_namespace
+from jflow.client.ops.lift import operation as _operation
 from jflow.client.ops.math.elementwise import sigmoid as sigmoid
 from jflow.client.ops.math.elementwise import tanh as tanh
 from jflow.client.ops.math.losses import (
@@ -47,5 +50,24 @@ avg_pool2d = avg_pool_v2 = avg_pool
 depthwise_conv2d_native = depthwise_conv2d
 local_response_normalization = lrn
 max_pool2d = max_pool_v2 = max_pool
+
+
+def leaky_relu(features: _Any, alpha: _Any = 0.2, name: str | None = None) -> _Any:
+    """Returns the features where they are positive, and `alpha` times them elsewhere.
+
+    Args:
+      features: T[...].
+      alpha: the slope on the negative side. `jax.nn.leaky_relu` has 0.01.
+      name: name of the operation.
+    """
+    return _leaky_relu(features, alpha, name=name)
+
+
+def _leaky(features: _Any, alpha: _Any) -> _Any:
+    # Not JAX's function, whose gradient at zero is 1, in place of TensorFlow's `alpha`.
+    return jax.numpy.where(features > 0, features, alpha * features)
+
+
+_leaky_relu = _operation(_leaky, "LeakyRelu")
 
 __getattr__, __dir__ = _lift_namespace(globals(), jax.nn)

@@ -135,7 +135,7 @@ _ROOT = {
     "use jflow.numpy.histogram": "histogram_fixed_width histogram_fixed_width_bins",
     "use jflow.scatter_nd of ones at jflow.stack([labels, predictions], 1)": "confusion_matrix",
     "use jflow.clip_by_norm with the norm times the number of elements": "clip_by_average_norm",
-    "use jflow.lax.betainc, or sums of jflow.lgamma": "lbeta",
+    "use jflow.lgamma, which is gammaln: the sum of lgamma(x) less lgamma of the sum of x": "lbeta",
     "set jax_debug_nans, or use jflow.train.NanTensorHook": (
         "add_check_numerics_ops check_numerics verify_tensor_all_finite"
     ),
@@ -167,9 +167,8 @@ _ROOT = {
         "get_static_value make_ndarray make_tensor_proto parse_tensor serialize_tensor"
     ),
     "it is not needed: variables are read where the step uses them": "guarantee_const",
-    "use jflow.reduce_all of jflow.less(x[:-1], x[1:])": (
-        "is_non_decreasing is_strictly_increasing"
-    ),
+    "use jflow.reduce_all of jflow.less_equal(x[:-1], x[1:])": "is_non_decreasing",
+    "use jflow.reduce_all of jflow.less(x[:-1], x[1:])": "is_strictly_increasing",
     "use jflow.is_tensor": "is_symbolic_tensor",
     "use jflow.slice, or a slice of Python: x[1:5:2]": "strided_slice",
     "use jflow.name_scope(name, default_name, values)": "op_scope",
@@ -254,7 +253,7 @@ _NN = {
     "use jflow.lax.conv_general_dilated": """
         atrous_conv2d atrous_conv2d_transpose conv1d conv3d convolution with_space_to_batch
     """,
-    "use jflow.lax.conv_transpose": """
+    "use jflow.lax.conv_transpose with transpose_kernel=True": """
         conv1d_transpose conv2d_transpose conv3d_transpose conv_transpose
     """,
     "use jflow.lax.reduce_window": """

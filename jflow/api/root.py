@@ -268,6 +268,8 @@ from jflow.client.ops.math.linear import self_adjoint_eig as self_adjoint_eig
 from jflow.client.ops.math.linear import svd as svd
 from jflow.client.ops.math.linear import tensordot as tensordot
 from jflow.client.ops.math.linear import trace as trace
+from jflow.client.ops.math.reductions import arg_max as arg_max
+from jflow.client.ops.math.reductions import arg_min as arg_min
 from jflow.client.ops.math.reductions import argmax as argmax
 from jflow.client.ops.math.reductions import argmin as argmin
 from jflow.client.ops.math.reductions import count_nonzero as count_nonzero
@@ -393,8 +395,6 @@ from jflow.training.optimizers.clipping import global_norm as global_norm
 
 SparseTensorValue = SparseTensor
 all_variables = global_variables
-arg_max = argmax
-arg_min = argmin
 double = float64
 half = float16
 initialize_all_variables = global_variables_initializer

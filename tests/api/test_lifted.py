@@ -35,6 +35,22 @@ def test_functions_of_every_namespace_agree_with_jax(lifted, own):
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (tf.nn.leaky_relu, [-0.2, 0.0, 2.0]),
+        (lambda x: tf.nn.leaky_relu(x, 0.5, None), [-0.5, 0.0, 2.0]),
+        (lambda x: tf.nn.leaky_relu(features=x, alpha=0.1, name="f"), [-0.1, 0.0, 2.0]),
+        (lambda x: tf.gradients(tf.nn.leaky_relu(x), x)[0], [0.2, 0.2, 1.0]),
+    ],
+)
+def test_a_leaky_relu_has_the_slope_of_tensorflow(make, expected):
+    x = tf.constant([-1.0, 0.0, 2.0])
+    np.testing.assert_allclose(_value(make(x)), expected, rtol=1e-6)
+    traced = jax.jit(tf.nn.leaky_relu)(jnp.array([-1.0], jnp.bfloat16))
+    assert traced.dtype == tf.nn.leaky_relu(tf.cast(x, tf.bfloat16)).dtype == jnp.bfloat16
+
+
 def test_random_numbers_are_those_of_jax():
     key = tf.random.PRNGKey(3)
     keys = tf.random.split(key)

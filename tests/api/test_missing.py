@@ -61,6 +61,10 @@ def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
         ("initializers.uniform_unit_scaling", "variance_scaling"),
         ("nn.dynamic_rnn", "jflow.scan"),
         ("nn.reduce_mean", "use jflow.reduce_mean"),
+        ("nn.conv2d_transpose", "jflow.lax.conv_transpose with transpose_kernel=True"),
+        ("is_non_decreasing", r"jflow\.less_equal\(x"),
+        ("is_strictly_increasing", r"jflow\.less\(x"),
+        ("lbeta", "jflow.lgamma, which is gammaln"),
     ],
 )
 def test_a_name_that_several_names_replace_says_what_to_do(name: str, instead: str) -> None:

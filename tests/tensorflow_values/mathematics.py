@@ -20,6 +20,8 @@ _POSITIVE = [[0.2, 1.3, 2.5], [0.7, 3.0, 0.5]]
 _SIGNED = [[-2.5, 0.5, 1.5], [-0.5, 0.0, 2.0]]
 _SMALL = [[-0.9, 0.1, 0.5], [0.0, 0.3, 0.8]]
 _SQUARE = [[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]]
+_LOWER = [[4.0, 99.0, 99.0], [1.0, 3.0, 99.0], [0.5, 0.2, 2.0]]
+_NAN = float("nan")
 _IMAGES = (np.arange(2 * 5 * 4 * 2) % 7 - 3.0).reshape(2, 5, 4, 2).astype("float32")
 _WINDOWS = (np.arange(3 * 2 * 2 * 3) % 5 - 2.0).reshape(3, 2, 2, 3).astype("float32")
 
@@ -38,6 +40,13 @@ def _pairs(x: Any, y: Any, names: str) -> dict[str, _Call]:
         return lambda tf: getattr(tf, name)(tf.constant(x), tf.constant(y))
 
     return {name: call(name) for name in names.split()}
+
+
+def _saturated(values: Any, dtype: str, name: str) -> dict[str, _Call]:
+    def call(tf: Any) -> Any:
+        return tf.saturate_cast(tf.constant(values, dtype), name)
+
+    return {f"saturate_cast of {dtype} to {name}": call}
 
 
 _UNARY = {
@@ -69,6 +78,38 @@ _BINARY = {
     "to_float": lambda tf: tf.to_float([1, 2]),
     "to_int32": lambda tf: tf.to_int32([1.7, -1.7]),
     "saturate_cast": lambda tf: tf.saturate_cast([300.0, -5.0, 7.0], tf.uint8),
+    **_saturated([1, 0, 3, 200, 100], "uint8", "int8"),
+    **_saturated([-1, 5], "int8", "uint8"),
+    **_saturated([-1, 5], "int8", "int16"),
+    **_saturated([-1, 5], "int8", "float32"),
+    **_saturated([200], "uint8", "float16"),
+    **_saturated([-1, 5], "int32", "uint32"),
+    **_saturated([100000, -100000, 5], "int32", "float16"),
+    **_saturated([1e20, -1e20, 2147483500.0], "float32", "int32"),
+    **_saturated([1e6, -1e6, float("inf"), 5.0], "float32", "float16"),
+    **_saturated([float("inf"), 1.0], "float16", "float32"),
+    **_saturated([127.0, 128.0, -200.0], "bfloat16", "int8"),
+    "arguments by name": lambda tf: tf.stack(
+        [
+            tf.atan2(y=1.0, x=0.0),
+            tf.igamma(a=0.5, x=2.0),
+            tf.igammac(a=0.5, x=2.0),
+            tf.polygamma(a=1.0, x=2.5),
+            tf.zeta(x=2.0, q=0.5),
+            tf.scalar_mul(scalar=2.0, x=tf.constant(3.0)),
+            tf.real(input=tf.complex(real=1.0, imag=2.0)),
+            tf.imag(input=tf.complex(real=1.0, imag=2.0)),
+            tf.angle(input=tf.complex(real=1.0, imag=2.0)),
+            tf.stop_gradient(input=tf.constant(1.0)),
+        ]
+    ),
+    "maximum of NaN": lambda tf: tf.maximum([_NAN, 1.0, 2.0], [1.0, _NAN, 1.0]),
+    "clip_by_value between bounds in the wrong order": lambda tf: tf.clip_by_value(
+        [-2.0, 0.0, 2.0], 1.0, -1.0
+    ),
+    "clip_by_norm": lambda tf: tf.clip_by_norm(
+        tf.constant([[0.0, 0.0], [3.0, 4.0]]), 1.0, axes=[1]
+    ),
     "bitcast": lambda tf: tf.bitcast([1.0, -2.0], tf.int32),
 }
 _REDUCTIONS = {
@@ -81,6 +122,20 @@ _REDUCTIONS = {
         _SIGNED, reduction_indices=[0, 1], keep_dims=True
     ),
     "mean of integers": lambda tf: tf.reduce_mean([1, 2, -6]),
+    "mean of large integers": lambda tf: tf.reduce_mean([16777217, 16777217]),
+    "mean of the largest integers": lambda tf: tf.reduce_mean([[2147483647], [2147483645]], 0),
+    "mean of negative integers": lambda tf: tf.reduce_mean([[-3, -4], [3, 4], [-1, 2]], 1),
+    "mean of integers of both signs": lambda tf: tf.reduce_mean([5, 5, 5, -1], keepdims=True),
+    "mean of small integers": lambda tf: tf.reduce_mean(tf.constant([-100, -101, 3], "int8")),
+    "mean of many small integers": lambda tf: tf.reduce_mean(tf.constant(np.full(300, 200, "u1"))),
+    "mean of no integers": lambda tf: tf.reduce_mean(tf.zeros([0, 2], tf.int32), 0),
+    "sum of small integers": lambda tf: tf.reduce_sum(tf.constant([100, 100], "int8")),
+    "product of small integers": lambda tf: tf.reduce_prod(tf.constant([200, 100], "uint8")),
+    "maximum of none": lambda tf: tf.reduce_max(tf.zeros([0])),
+    "minimum of no bytes": lambda tf: tf.reduce_min(tf.zeros([0, 2], tf.uint8), 0),
+    "sums of none": lambda tf: tf.cumsum(tf.zeros([0]), exclusive=True),
+    "largest, with a dtype": lambda tf: tf.arg_max([[1, 3]], 1, tf.int32),
+    "smallest, with a dtype": lambda tf: tf.arg_min([[1, 3]], 1, tf.int32),
     "axis of a tensor": lambda tf: tf.reduce_sum(_SIGNED, axis=tf.constant([1])),
     "largest of rows": lambda tf: tf.argmax(_SIGNED, 1),
     "smallest of rows": lambda tf: tf.argmin(_SIGNED, dimension=1),
@@ -90,6 +145,10 @@ _REDUCTIONS = {
     "norm of rows": lambda tf: tf.norm(_SIGNED, axis=1),
     "norm of order 1": lambda tf: tf.norm(_SIGNED, ord=1, axis=1, keepdims=True),
     "norm of matrices": lambda tf: tf.norm(_SIGNED, axis=[0, 1]),
+    "whole norm of order 1": lambda tf: tf.norm(_SIGNED, 1),
+    "whole norm of order 3": lambda tf: tf.norm(_SIGNED, 3),
+    "whole largest norm, kept": lambda tf: tf.norm(_SIGNED, np.inf, keepdims=True),
+    "norm of order fro": lambda tf: tf.norm(_SIGNED, "fro", axis=[0, 1]),
     "whole norm, kept": lambda tf: tf.norm(_SIGNED, keepdims=True),
 }
 _ARRAYS = {
@@ -99,6 +158,7 @@ _ARRAYS = {
     "unstack": lambda tf: tf.unstack(tf.constant(_SIGNED), axis=1)[2],
     "split": lambda tf: tf.split(_SIGNED, 3, 1)[1],
     "split by sizes": lambda tf: tf.split(tf.constant(_SIGNED), [1, 2], 1)[1],
+    "split by sizes of a list": lambda tf: tf.split([1, 2, 3, 4], [1, -1])[1],
     "expand_dims": lambda tf: tf.expand_dims(_SIGNED, -1),
     "squeeze": lambda tf: tf.squeeze([[[1.0], [2.0]]], [0]),
     "squeeze all": lambda tf: tf.squeeze([[[1.0], [2.0]]]),
@@ -106,6 +166,9 @@ _ARRAYS = {
     "reverse": lambda tf: tf.reverse(_SIGNED, [1]),
     "roll": lambda tf: tf.roll(_SIGNED, [1], [1]),
     "repeat": lambda tf: tf.repeat(_SIGNED, 2, axis=0),
+    "repeat, each": lambda tf: tf.repeat(_SIGNED, [1, 2], axis=0),
+    "repeat elements, each": lambda tf: tf.repeat(_SIGNED, [2, 0, 1, 0, 0, 1]),
+    "repeat, each as often": lambda tf: tf.repeat(_SIGNED, [2], axis=1),
     "pad": lambda tf: tf.pad(_SIGNED, [[0, 1], [2, 0]], constant_values=9.0),
     "pad by reflection": lambda tf: tf.pad(_SIGNED, [[0, 1], [2, 0]], "REFLECT"),
     "pad by symmetry": lambda tf: tf.pad(_SIGNED, [[0, 1], [2, 0]], "SYMMETRIC"),
@@ -144,6 +207,7 @@ _SELECTION = {
     "gather_nd": lambda tf: tf.gather_nd(_SIGNED, [[1, 2], [0, 0]]),
     "gather_nd of rows": lambda tf: tf.gather_nd(_SIGNED, [[1]]),
     "gather_nd of batches": lambda tf: tf.gather_nd(_SIGNED, [[2], [0]], batch_dims=1),
+    "gather_nd of everything": lambda tf: tf.gather_nd(_SIGNED, np.zeros([3, 0], np.int32)),
     "scatter_nd": lambda tf: tf.scatter_nd([[0], [2], [0]], [1.0, 2.0, 3.0], [4]),
     "scatter_nd of rows": lambda tf: tf.scatter_nd([[2]], [[1.0, 2.0]], tf.constant([3, 2])),
     "tensor_scatter_nd_update": lambda tf: tf.tensor_scatter_nd_update(_SIGNED, [[0, 1]], [9.0]),
@@ -157,24 +221,30 @@ _SELECTION = {
     "boolean_mask": lambda tf: tf.boolean_mask(_SIGNED, tf.constant(_SIGNED) > 0.0),
     "boolean_mask of rows": lambda tf: tf.boolean_mask(_SIGNED, [False, True]),
     "boolean_mask of columns": lambda tf: tf.boolean_mask(_SIGNED, [True, False, True], axis=1),
+    "boolean_mask of axis -2": lambda tf: tf.boolean_mask([_SIGNED], [True, False], axis=-2),
     "boolean_mask of none": lambda tf: tf.boolean_mask(_SIGNED, [False, False]),
     "sequence_mask": lambda tf: tf.sequence_mask([1, 3, 2]),
+    "sequence_mask of none": lambda tf: tf.sequence_mask(tf.zeros([0], tf.int32)),
     "sequence_mask of numbers": lambda tf: tf.sequence_mask([[1], [3]], 4, tf.float32),
     "dynamic_partition": lambda tf: tf.dynamic_partition(_SIGNED, [1, 1], 2)[1],
     "dynamic_partition of none": lambda tf: tf.dynamic_partition(_SIGNED, [1, 1], 2)[0],
     "dynamic_stitch": lambda tf: tf.dynamic_stitch([1, [0, 2]], [[1.0], [[2.0], [3.0]]]),
     "unique": lambda tf: tf.unique([3, 1, 3, 2])[0],
     "places of unique": lambda tf: tf.unique([3, 1, 3, 2]).idx,
+    "unique NaN": lambda tf: tf.unique([_NAN, 1.0, _NAN]).idx,
     "unique_with_counts": lambda tf: tf.unique_with_counts([3, 1, 3, 2]).count,
     "segment_sum": lambda tf: tf.segment_sum(_SIGNED, [0, 2]),
     "segment_mean": lambda tf: tf.segment_mean(_SIGNED, [1, 1]),
+    "segment_mean of integers": lambda tf: tf.segment_mean([[1, 2], [2, -5]], [1, 1]),
     "segment_max": lambda tf: tf.segment_max(_SIGNED, [0, 2]),
     "segment_min": lambda tf: tf.segment_min(_SIGNED, [0, 0]),
     "segment_prod": lambda tf: tf.segment_prod(_SIGNED, [0, 0]),
     "unsorted_segment_sum": lambda tf: tf.unsorted_segment_sum(_SIGNED, [1, -1], 3),
     "unsorted_segment_mean": lambda tf: tf.unsorted_segment_mean(_SIGNED, [1, 1], 2),
-    "unsorted_segment_max": lambda tf: tf.unsorted_segment_max(_SIGNED, [1, 1], 2)[1],
-    "unsorted_segment_min": lambda tf: tf.unsorted_segment_min(_SIGNED, [1, 1], 2)[1],
+    "unsorted_segment_mean of integers": lambda tf: tf.unsorted_segment_mean([1, 2], [0, 0], 2),
+    "unsorted_segment_max": lambda tf: tf.unsorted_segment_max(_SIGNED, [1, 1], 2),
+    "unsorted_segment_min": lambda tf: tf.unsorted_segment_min(_SIGNED, [1, 1], 2),
+    "unsorted_segment_max of integers": lambda tf: tf.unsorted_segment_max([3, 4], [1, 1], 2),
     "unsorted_segment_prod": lambda tf: tf.unsorted_segment_prod(_SIGNED, [1, 1], 2),
     "unsorted_segment_sqrt_n": lambda tf: tf.unsorted_segment_sqrt_n(_SIGNED, [1, 1], 2),
     "ids of any shape": lambda tf: tf.unsorted_segment_sum(_SIGNED, [[0, 1, 1], [1, 0, 0]], 2),
@@ -197,11 +267,14 @@ _LINEAR = {
         _SQUARE, [[1.0], [2.0], [3.0]], lower=False
     ),
     "cholesky": lambda tf: tf.cholesky(_SQUARE),
+    "cholesky of lower triangles": lambda tf: tf.cholesky(_LOWER),
+    "cholesky of complex numbers": lambda tf: tf.cholesky([[4.0, 9j], [1j, 3.0]]),
     "cholesky_solve": lambda tf: tf.cholesky_solve(_SQUARE, [[1.0], [2.0], [3.0]]),
     "qr": lambda tf: tf.abs(tf.qr(_SQUARE)[1]),
     "svd": lambda tf: tf.svd(_SIGNED)[0],
     "svd without vectors": lambda tf: tf.svd(_SIGNED, compute_uv=False),
     "self_adjoint_eig": lambda tf: tf.self_adjoint_eig(_SQUARE)[0],
+    "self_adjoint_eig of lower triangles": lambda tf: tf.self_adjoint_eig(_LOWER)[0],
     "diag": lambda tf: tf.diag([1.0, 2.0]),
     "diag of a matrix": lambda tf: tf.diag([[1.0, 2.0], [3.0, 4.0]]),
     "diag_part": lambda tf: tf.diag_part(_SQUARE),
@@ -286,6 +359,44 @@ _GRADIENTS = {
     "of labels": _gradient_at(
         _POSITIVE,
         lambda tf, x: tf.nn.softmax_cross_entropy_with_logits_v2(labels=x, logits=_SIGNED),
+    ),
+    "of abs": _gradient_at([0.0, -1.0, 2.0], lambda tf, x: tf.reduce_sum(tf.abs(x))),
+    "of gradients of abs": _gradient_at(
+        [0.0, -1.0, 2.0], lambda tf, x: tf.gradients(tf.abs(x) * x * x, x)[0]
+    ),
+    "of maximum": _gradient_at([1.0, 2.0, 0.0], lambda tf, x: tf.maximum(x, [1.0, 1.0, 1.0])),
+    "of maximum, behind": _gradient_at([1.0, 2.0, 0.0], lambda tf, x: tf.maximum([1.0] * 3, x)),
+    "of minimum": _gradient_at([1.0, 2.0, 0.0], lambda tf, x: tf.minimum(x, [1.0, 1.0, 1.0])),
+    "of minimum, behind": _gradient_at([1.0, 2.0, 0.0], lambda tf, x: tf.minimum([1.0] * 3, x)),
+    "of maximum with a scalar": _gradient_at(1.0, lambda tf, x: tf.maximum(x, [1.0, 2.0, 0.0])),
+    "of clip_by_value": _gradient_at(
+        [-2.0, -1.0, 0.0, 1.0, 2.0], lambda tf, x: tf.clip_by_value(x, -1.0, 1.0)
+    ),
+    "of a bound of clip_by_value": _gradient_at(
+        -1.0, lambda tf, x: tf.clip_by_value([-2.0, -1.0, 0.0], x, 1.0)
+    ),
+    "of clip_by_norm at zero": _gradient_at([0.0, 0.0], lambda tf, x: tf.clip_by_norm(x, 1.0)),
+    "of clip_by_norm": _gradient_at([3.0, 4.0], lambda tf, x: tf.clip_by_norm(x, 1.0)),
+    "of clip_by_norm at the limit": _gradient_at([3.0, 4.0], lambda tf, x: tf.clip_by_norm(x, 5.0)),
+    "of cholesky": _gradient_at(_LOWER, lambda tf, x: tf.cholesky(x)),
+    "of self_adjoint_eig": _gradient_at(_LOWER, lambda tf, x: tf.square(tf.self_adjoint_eig(x)[0])),
+    "of gather": _gradient_at(_SIGNED, lambda tf, x: tf.gather(tf.square(x), [1, 1, 0])),
+    "of gather of batches": _gradient_at(
+        _SIGNED, lambda tf, x: tf.gather(tf.square(x), [[2, 2], [0, 1]], batch_dims=1)
+    ),
+    "of dynamic_stitch": _gradient_at(
+        _SIGNED, lambda tf, x: tf.square(tf.dynamic_stitch([[2, 0], [1]], [x, [[1.0] * 3]]))
+    ),
+    "of reverse_sequence": _gradient_at(
+        _SIGNED, lambda tf, x: tf.reverse_sequence(x, [2, 3], seq_axis=1) * _SMALL
+    ),
+    "of sparse_softmax_cross_entropy_with_logits": _gradient_at(
+        _SIGNED,
+        lambda tf, x: tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[2, 0], logits=x),
+    ),
+    "of cumsum": _gradient_at(_SIGNED, lambda tf, x: tf.square(tf.cumsum(x, 1, exclusive=True))),
+    "of unsorted_segment_max": _gradient_at(
+        [1.0, 3.0, 2.0], lambda tf, x: tf.unsorted_segment_max(x, [0, 0, 2], 4)
     ),
     "of a tile": _gradient_at(_SIGNED, lambda tf, x: tf.tile(x, [tf.shape(x)[0], 1])),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -73,9 +74,15 @@ class Stack(Generic[T]):
         """
         return StackBlock(self, entry)
 
-    def push(self, entry: T) -> None:
-        """Makes `entry` the current value of this thread, until `remove`."""
-        self._blocks.entries.append(entry)
+    def push(self, entry: T) -> Callable[[], None]:
+        """Makes `entry` the current value of this thread, until `remove`.
+
+        Returns:
+          A function that any thread can call to remove it, in whatever order; once.
+        """
+        entries = self._blocks.entries
+        entries.append(entry)
+        return partial(_discard, entries, entry)
 
     def remove(self, entry: T) -> None:
         """Removes an entry that `push` has added."""
@@ -87,14 +94,6 @@ class Stack(Generic[T]):
         else:
             entries[:] = [each for each in entries if each is not entry]
 
-    def discard(self, entry: T) -> None:
-        """Removes the last one of an entry on this thread, if it is there, in whatever order."""
-        entries = self._blocks.entries
-        for i in range(len(entries) - 1, -1, -1):
-            if entries[i] is entry:
-                del entries[i]
-                return
-
     def add_everywhere(self, entry: T) -> None:
         """Makes `entry` the current value of all threads without an open block."""
         with self._lock:
@@ -104,6 +103,13 @@ class Stack(Generic[T]):
         """Removes matching values that were set for all threads."""
         with self._lock:
             self._everywhere = tuple(each for each in self._everywhere if not matches(each))
+
+
+def _discard(entries: list[T], entry: T) -> None:
+    for i in reversed(range(len(entries))):
+        if entries[i] is entry:
+            del entries[i]
+            return
 
 
 class Fallback(Generic[T]):

@@ -14,14 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype, declared
-from jflow.client.ops.arrays import graph_of, identity
+from jflow.client.ops.arrays import graph_of, identity, no_op
 from jflow.client.ops.lift import operand
 from jflow.compiler.graph import Graph, Operation, Tensor, control_dependencies, name_scope
 from jflow.compiler.graph.calls import call
 
+_RANK_IS_KNOWN = "static_checks_determined_all_ok"
+"""TensorFlow's name for the operation of a rank that was checked when the graph was built."""
+
 
 def Assert(  # noqa: N802 - TensorFlow's name
-    condition: Any, data: Sequence[Any], summarize: int | None = None, name: str = "Assert"
+    condition: Any, data: Sequence[Any], summarize: int | None = None, name: str | None = None
 ) -> Operation:
     """Returns an operation that fails the step unless a condition holds.
 
@@ -38,7 +41,7 @@ def Assert(  # noqa: N802 - TensorFlow's name
     texts, tensors = _parts(graph, data)
     attributes: dict[str, Any] = {"texts": texts} | _limit(summarize)
     inputs = [graph.as_tensor(operand(condition)), *tensors]
-    return call(graph, "assert_true", inputs, [], name=name, attributes=attributes)
+    return call(graph, "assert_true", inputs, [], name=name or "Assert", attributes=attributes)
 
 
 def Print(  # noqa: N802 - TensorFlow's name
@@ -47,7 +50,7 @@ def Print(  # noqa: N802 - TensorFlow's name
     message: str | None = None,
     first_n: int | None = None,
     summarize: int | None = None,
-    name: str = "Print",
+    name: str | None = None,
 ) -> Tensor:
     """Returns a tensor, and writes values to the standard error of its task when it is computed.
 
@@ -55,11 +58,13 @@ def Print(  # noqa: N802 - TensorFlow's name
       input_: the tensor.
       data: what is written: texts and tensors.
       message: a text before them.
-      first_n: how often the task writes them; None for each time.
+      first_n: how often the task writes them; None for each time. A task counts for the thousand
+        operations that it wrote last.
       summarize: how many elements of each tensor are written; None for 3, -1 for all.
       name: name of the operation that returns the tensor.
     """
     graph = graph_of([input_, *data])
+    name = name or "Print"
     texts, tensors = _parts(graph, data)
     attributes: dict[str, Any] = {
         "texts": [*([] if message is None else [message]), *texts],
@@ -95,11 +100,11 @@ def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callabl
         data: Sequence[Any] | None = None,
         summarize: int | None = None,
         message: str | None = None,
-        name: str = what,
+        name: str | None = None,
     ) -> Operation:
         graph = graph_of([x, y])
         left, right = graph.as_tensor(operand(x)), graph.as_tensor(operand(y))
-        with graph.as_default(), name_scope(name):
+        with graph.as_default(), name_scope(name, what):
             holds = graph.apply(_all(fun), (left, right), name="All")
             shown = data if data is not None else _operands(sign, left, right)
             return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
@@ -135,14 +140,14 @@ def _sign(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[...,
         data: Sequence[Any] | None = None,
         summarize: int | None = None,
         message: str | None = None,
-        name: str = what,
+        name: str | None = None,
     ) -> Operation:
         tensor = graph_of([x]).as_tensor(operand(x))
-        shown = data
+        zero, shown = np.zeros((), tensor.dtype), data
         if shown is None:
             about = f"Condition x {sign} 0 did not hold element-wise:"
             shown = [about, f"x ({tensor.name}) = ", tensor]
-        op: Operation = compare(tensor, np.zeros((), tensor.dtype), shown, summarize, message, name)
+        op: Operation = compare(tensor, zero, shown, summarize, message, name or what)
         return op
 
     check.__doc__ = (
@@ -171,7 +176,7 @@ def assert_near(
     data: Sequence[Any] | None = None,
     summarize: int | None = None,
     message: str | None = None,
-    name: str = "assert_near",
+    name: str | None = None,
 ) -> Operation:
     """Returns an operation that fails the step unless `|x - y| <= atol + rtol * |y|` elementwise.
 
@@ -192,59 +197,99 @@ def assert_near(
 
     about = f"within relative {relative} and absolute {absolute} tolerance of"
     compare = _comparison(is_near, about, "assert_near")
-    op: Operation = compare(left, y, data, summarize, message, name)
+    op: Operation = compare(left, y, data, summarize, message, name or "assert_near")
     return op
 
 
-def assert_rank(x: Any, rank: int, message: str | None = None, name: str = "assert_rank") -> None:
-    """Raises ValueError unless a tensor has a rank."""
-    _check_rank(x, lambda n: n == rank, f"rank {rank}", message)
+def assert_rank(
+    x: Any,
+    rank: int,
+    data: Sequence[Any] | None = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str | None = None,
+) -> Operation:
+    """Raises ValueError unless a tensor has a rank.
+
+    Args:
+      x: the tensor, whose rank the graph knows.
+      rank: the rank.
+      data, summarize: without effect, because the rank is checked before there are values.
+      message: a text before that of the error.
+      name: scope of the operation.
+
+    Returns:
+      An operation that does nothing, for `control_dependencies`.
+    """
+    tensor = _check_rank(x, lambda n: n == rank, f"rank {rank}", message)
+    return _nothing(tensor, name or "assert_rank", _RANK_IS_KNOWN)
 
 
 def assert_rank_at_least(
-    x: Any, rank: int, message: str | None = None, name: str = "assert_rank_at_least"
-) -> None:
-    """Raises ValueError unless a tensor has at least a rank."""
-    _check_rank(x, lambda n: n >= rank, f"rank at least {rank}", message)
+    x: Any,
+    rank: int,
+    data: Sequence[Any] | None = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str | None = None,
+) -> Operation:
+    """Raises ValueError unless a tensor has at least a rank; see `assert_rank`."""
+    tensor = _check_rank(x, lambda n: n >= rank, f"rank at least {rank}", message)
+    return _nothing(tensor, name or "assert_rank_at_least", _RANK_IS_KNOWN)
 
 
 def assert_rank_in(
-    x: Any, ranks: Sequence[int], message: str | None = None, name: str = "assert_rank_in"
-) -> None:
-    """Raises ValueError unless a tensor has one of several ranks."""
-    _check_rank(x, lambda n: n in ranks, f"a rank of {tuple(ranks)}", message)
+    x: Any,
+    ranks: Sequence[int],
+    data: Sequence[Any] | None = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str | None = None,
+) -> Operation:
+    """Raises ValueError unless a tensor has one of several ranks; see `assert_rank`."""
+    tensor = _check_rank(x, lambda n: n in ranks, f"a rank of {tuple(ranks)}", message)
+    return _nothing(tensor, name or "assert_rank_in", _RANK_IS_KNOWN)
 
 
-def assert_scalar(tensor: Any, name: str = "assert_scalar", message: str | None = None) -> Tensor:
+def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Tensor:
     """Returns a tensor. Raises ValueError unless it is a scalar."""
-    scalar: Tensor = graph_of([tensor]).as_tensor(operand(tensor))
-    _check_rank(scalar, lambda n: n == 0, "rank 0", message)
-    return scalar
+    return _check_rank(tensor, lambda n: n == 0, "rank 0", message)
 
 
 def assert_type(
-    tensor: Any, tf_type: Any, message: str | None = None, name: str = "assert_type"
-) -> None:
-    """Raises TypeError unless a tensor has a dtype."""
+    tensor: Any, tf_type: Any, message: str | None = None, name: str | None = None
+) -> Operation:
+    """Returns an operation that does nothing. Raises TypeError unless a tensor has a dtype."""
     found = graph_of([tensor]).as_tensor(operand(tensor))
     if found.dtype != as_dtype(tf_type):
         raise TypeError(_with(message, f"{found!r} must be of type {as_dtype(tf_type)}"))
+    return _nothing(found, name or "assert_type", "statically_determined_correct_type")
 
 
-def assert_integer(x: Any, message: str | None = None, name: str = "assert_integer") -> None:
-    """Raises TypeError unless a tensor is of integers."""
+def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> Operation:
+    """Returns an operation that does nothing. Raises TypeError unless a tensor is of integers."""
     found = graph_of([x]).as_tensor(operand(x))
     if not jnp.issubdtype(found.dtype, jnp.integer):
         raise TypeError(_with(message, f"expected a tensor of integers, got {found!r}"))
+    return _nothing(found, name or "assert_integer", "statically_determined_was_integer")
 
 
-def _check_rank(x: Any, is_wanted: Callable[[int], bool], wanted: str, message: str | None) -> None:
-    tensor = graph_of([x]).as_tensor(operand(x))
+def _nothing(tensor: Tensor, scope: str, name: str) -> Operation:
+    """Returns an operation that does nothing, for what was checked when the graph was built."""
+    with tensor.graph.as_default(), name_scope(scope):
+        return no_op(name)
+
+
+def _check_rank(
+    x: Any, is_wanted: Callable[[int], bool], wanted: str, message: str | None
+) -> Tensor:
+    tensor: Tensor = graph_of([x]).as_tensor(operand(x))
     shape = declared(tensor.aval.shape)
     if shape is None:
         raise ValueError(_with(message, f"the rank of {tensor!r} is unknown until it is fed"))
     if not is_wanted(len(shape)):
         raise ValueError(_with(message, f"{tensor!r} must have {wanted}, got rank {len(shape)}"))
+    return tensor
 
 
 def _with(message: str | None, text: str) -> str:

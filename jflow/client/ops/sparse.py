@@ -16,6 +16,7 @@ from jflow.base.values import (
     as_shape,
     host_abstract,
     host_dtype,
+    is_switched_off,
     string,
     type_name,
     unknown_dim,
@@ -24,9 +25,9 @@ from jflow.client.ops.host_calls import graph_for, host_array, invoke, on_host, 
 from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
-from jflow.client.ops.strings import cast
 from jflow.compiler.graph import Graph, Tensor, name_scope
 from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.primitives import placeholder_p
 
 _INT64 = np.dtype(np.int64)
@@ -59,18 +60,26 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
     )
 
 
-def serialize_sparse(sp_input: SparseTensor, name: str = "SerializeSparse") -> Tensor:
+def serialize_sparse(sp_input: SparseTensor, name: str | None = None) -> Tensor:
     """Returns a sparse tensor as string[3], as which it can be queued."""
     graph = graph_for(*sp_input)
     avals = [abstract((3,), string)]
-    return invoke(graph, "serialize_sparse", _components(graph, sp_input), lambda: avals, name)[0]
+    parts = _components(graph, sp_input)
+    name = name or "SerializeSparse"
+    return invoke(graph, "serialize_sparse", parts, lambda: avals, name)[0]
 
 
-def serialize_many_sparse(sp_input: SparseTensor, name: str = "SerializeManySparse") -> Tensor:
-    """Returns each row of a sparse tensor, sorted by rows, as a row of string[n, 3]."""
+def serialize_many_sparse(sp_input: SparseTensor, name: str | None = None) -> Tensor:
+    """Returns each row of a sparse tensor, sorted by rows, as a row of string[n, 3].
+
+    Raises:
+      InvalidArgumentError: in the step, if the indices are not sorted by rows, or more than a
+        million rows have no values.
+    """
     graph = graph_for(*sp_input)
     avals = [abstract((unknown_dim(), 3), string)]
     parts = _components(graph, sp_input)
+    name = name or "SerializeManySparse"
     return invoke(graph, "serialize_many_sparse", parts, lambda: avals, name)[0]
 
 
@@ -78,7 +87,7 @@ def deserialize_many_sparse(
     serialized_sparse: Any,
     dtype: Any,
     rank: int | None = None,
-    name: str = "DeserializeManySparse",
+    name: str | None = None,
 ) -> SparseTensor:
     """Joins serialized sparse tensors to one of a rank more, whose rows they are.
 
@@ -99,13 +108,14 @@ def deserialize_many_sparse(
     known = unknown_dim() if rank is None else rank + 1
     attributes = {"dtype": type_name_of(dtype)} | ({} if rank is None else {"rank": rank})
     avals = sparse_avals(host_dtype(dtype), known)
+    name = name or "DeserializeManySparse"
     parts = invoke(graph, "deserialize_many_sparse", [rows], lambda: avals, name, **attributes)
     return SparseTensor(*parts)
 
 
 def sparse_tensor_to_dense(
     sp_input: SparseTensor,
-    default_value: Any = 0,
+    default_value: Any = None,
     validate_indices: bool = True,
     name: str | None = None,
 ) -> Tensor:
@@ -113,16 +123,20 @@ def sparse_tensor_to_dense(
 
     Args:
       sp_input: the sparse tensor, of known rank.
-      default_value: the value of the other elements.
+      default_value: the value of the other elements; None for zero.
       validate_indices: without effect: elements that are out of range are left out, and of equal
         indices one counts.
       name: name of the operation.
+
+    Raises:
+      InvalidArgumentError: in the step, if a value, index or size needs 64 bits while
+        `jax_enable_x64` is off.
     """
     return sparse_to_dense(
         sp_input.indices,
         sp_input.dense_shape,
         sp_input.values,
-        default_value,
+        0 if default_value is None else default_value,
         name=name or "SparseToDense",
     )
 
@@ -145,6 +159,9 @@ def sparse_to_dense(
 
     Returns:
       T[*output_shape].
+
+    Raises:
+      InvalidArgumentError: as for `sparse_tensor_to_dense`.
     """
     graph = _default_graph()
     indices = small(graph, sparse_indices)
@@ -185,12 +202,17 @@ def sparse_tensor_dense_matmul(
 
 
 def small(graph: Graph, value: Any) -> Tensor:
-    """Returns integers as int32, which programs can use; those of sparse tensors have 64 bits."""
+    """Returns integers with a dtype that programs can use; those of sparse tensors have 64 bits.
+
+    int64 becomes int32 while `jax_enable_x64` is off. A step with a number beyond 32 bits fails, so
+    that no number becomes another one.
+    """
     tensor = graph.as_tensor(operand(value))
-    if tensor.dtype == _INT64:
-        with name_scope(None):
-            return cast(tensor, np.int32)
-    return tensor
+    if tensor.dtype != _INT64 or not is_switched_off(_INT64):
+        return tensor
+    with name_scope(None):
+        avals = [abstract(tensor.aval.shape, np.dtype(np.int32))]
+        return call(graph, "to_int32", [tensor], avals, name="Cast").outputs[0]
 
 
 def type_name_of(dtype: Any) -> str:
@@ -216,6 +238,8 @@ def _components(graph: Graph | None, sparse: SparseTensor) -> list[Any]:
 def _dense(indices: jax.Array, values: jax.Array, shape: Any, default: Any) -> jax.Array:
     rank = len(shape)
     places = jnp.reshape(indices, (-1, rank)) if indices.ndim < 2 else indices
+    # JAX counts negative indices from the end; this one is out of range along every axis.
+    places = jnp.where(places < 0, np.iinfo(places.dtype).max, places)
     whole = jnp.full(shape, default, values.dtype)
     return whole.at[tuple(jnp.moveaxis(places, -1, 0))].set(values, mode="drop")
 

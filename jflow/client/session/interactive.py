@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from jflow.base.options import ConfigProto
@@ -31,6 +32,7 @@ class InteractiveSession(Session):
     def __init__(
         self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
     ) -> None:
+        self._pushed: list[Callable[[], None]] = []
         super().__init__(target, graph, config)
         if _OPEN:
             warnings.warn(
@@ -40,16 +42,17 @@ class InteractiveSession(Session):
                 stacklevel=2,
             )
         _OPEN.add(self)
-        self._own_graph = graph
-        stack.sessions.push(self)
+        self._pushed.append(stack.sessions.push(self))
         if graph is not None:
-            graphs.push(graph)
+            self._pushed.append(graphs.push(graph))
 
     def close(self) -> None:
-        """Closes the session, which is not the default one any more. May be called again."""
-        if self in _OPEN:
-            _OPEN.discard(self)
-            stack.sessions.discard(self)
-            if self._own_graph is not None:
-                graphs.discard(self._own_graph)
+        """Closes the session, which is not the default one any more. May be called again.
+
+        Any thread may close it.
+        """
+        _OPEN.discard(self)
+        while self._pushed:
+            remove = self._pushed.pop()
+            remove()
         super().close()

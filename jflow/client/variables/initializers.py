@@ -246,7 +246,7 @@ class RandomNormal(_Random):
     """Values drawn from a normal distribution."""
 
     mean: float = 0.0
-    stddev: float = 0.05
+    stddev: float = 1.0
     seed: int | None = None
     dtype: Any = None
 
@@ -259,7 +259,7 @@ class TruncatedNormal(_Random):
     """Values of a normal distribution; those beyond two standard deviations are drawn again."""
 
     mean: float = 0.0
-    stddev: float = 0.05
+    stddev: float = 1.0
     seed: int | None = None
     dtype: Any = None
 
@@ -270,10 +270,10 @@ class TruncatedNormal(_Random):
 
 @dataclass(frozen=True)
 class RandomUniform(_Random):
-    """Values drawn uniformly from [`minval`, `maxval`)."""
+    """Values drawn uniformly from [`minval`, `maxval`); None for 1, which only floats can have."""
 
-    minval: float = -0.05
-    maxval: float = 0.05
+    minval: float = 0.0
+    maxval: float | None = None
     seed: int | None = None
     dtype: Any = None
 
@@ -281,8 +281,10 @@ class RandomUniform(_Random):
 
     def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
         if jnp.issubdtype(dtype, jnp.integer):
+            if self.maxval is None:
+                raise ValueError(f"Must specify maxval for integer dtype {dtype}")
             return jax.random.randint(key, shape, int(self.minval), int(self.maxval), dtype)
-        width = self.maxval - self.minval
+        width = (1.0 if self.maxval is None else self.maxval) - self.minval
         return of_jax.uniform(width)(key, shape, dtype) + jnp.asarray(self.minval, dtype)
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jflow.base.values import as_dtype, assigned_parts, is_static
+from jflow.base.values import as_dtype, assigned_parts, host_abstract, is_static, unknown_dim
+from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
 from jflow.client.ops.sparse import small
@@ -19,6 +21,7 @@ from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.row_parts import split_ids, stitch_rows
 from jflow.plan.xla import internals
 
@@ -33,7 +36,7 @@ def embedding_lookup(
     params: Any,
     ids: Any,
     partition_strategy: str = "mod",
-    name: str = "embedding_lookup",
+    name: str | None = None,
     max_norm: float | None = None,
 ) -> Any:
     """Returns the rows with these ids from a table, which may be partitioned.
@@ -71,7 +74,7 @@ def embedding_lookup(
     graph = _graph_of(parts, ids)
     if graph is None:
         return _lookup_eagerly(parts, ids, partition_strategy, max_norm)
-    with graph.as_default(), name_scope(name):
+    with graph.as_default(), name_scope(name, "embedding_lookup"):
         at = _checked(graph.as_tensor(ids))
         rows = _rows(graph, parts, at, partition_strategy)
         if max_norm is None:
@@ -194,6 +197,7 @@ def embedding_lookup_sparse(
     Raises:
       TypeError: if the ids or weights are not sparse.
       ValueError: if there is no such combiner.
+      InvalidArgumentError: in the step, if an id needs 64 bits while `jax_enable_x64` is off.
     """
     kind = combiner or "mean"
     if kind not in _COMBINERS:
@@ -203,18 +207,32 @@ def embedding_lookup_sparse(
             raise TypeError(f"expected a SparseTensor of ids and of weights, got {sparse!r:.80}")
     graph: Graph = sp_ids.values.graph
     with graph.as_default(), name_scope(name, "embedding_lookup_sparse"):
-        rows_of = small(graph, sp_ids.indices)[:, 0]
         n = sizes_of(small(graph, sp_ids.dense_shape))[0]
-        ids = small(graph, sp_ids.values)
-        rows = embedding_lookup(params, ids, partition_strategy, max_norm=max_norm)
+        places, rows_of, ids = _padded(graph, sp_ids)
+        rows = embedding_lookup(params, small(graph, ids), partition_strategy, max_norm=max_norm)
         weights = None if sp_weights is None else graph.as_tensor(sp_weights.values)
-        given = {"n": n, "kind": kind}
-        combined: Tensor = graph.apply(_combine, (rows, rows_of, weights), given, name=kind)
+        args = (rows, places, small(graph, rows_of), weights)
+        combined: Tensor = graph.apply(_combine, args, {"n": n, "kind": kind}, name=kind)
         return combined
 
 
-def _combine(rows: Any, rows_of: Any, weights: Any, n: Any, kind: str) -> Any:
-    own = jnp.ones(rows_of.shape, rows.dtype) if weights is None else weights.astype(rows.dtype)
+def _padded(graph: Graph, sp_ids: SparseTensor) -> tuple[Tensor, ...]:
+    """Returns the place, row and id of each element, and of others that are in no row.
+
+    Batches seldom have equally many ids. With their number rounded up to a power of two, programs
+    are compiled for a few sizes and not for each batch.
+    """
+    m = unknown_dim()
+    parts = (sp_ids.indices, sp_ids.values, sp_ids.dense_shape)
+    inputs = [graph.as_tensor(operand(part)) for part in parts]
+    dtypes = (np.dtype(np.int32), inputs[0].dtype, inputs[1].dtype)
+    avals = [host_abstract((m,), dtype) for dtype in dtypes]
+    return tuple(call(graph, "pad_ids", inputs, avals, name="pad_ids").outputs)
+
+
+def _combine(rows: Any, places: Any, rows_of: Any, weights: Any, n: Any, kind: str) -> Any:
+    own = jnp.ones(rows_of.shape, rows.dtype) if weights is None else weights[places]
+    own = own.astype(rows.dtype)
     ones = (1,) * (rows.ndim - 1)
     total = jax.ops.segment_sum(rows * own.reshape(-1, *ones), rows_of, n)
     if kind == "sum":

@@ -452,7 +452,8 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
         scope = self.scopes.here
         with self._lock:
             self._check_changeable()
-            unique = self._op_name(scope.names, name)
+            # Programs may pass None for any name, as in TensorFlow.
+            unique = self._op_name(scope.names, name or eqn.primitive.name)
         tensors = tuple(self._tensors[x] for x in eqn.invars if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         before = dict.fromkeys((*scope.control_inputs, *after))

@@ -12,6 +12,9 @@ from jflow.base.values import NUMBERS, Array, as_strings, is_string_tensor
 from jflow.errors import InvalidArgumentError
 
 _STRING = "string"
+_MAX_RANK = 255
+_MAX_EMPTY_ROWS = 1_000_000
+"""At most so many rows without values are serialized: a shape is short, however many it tells."""
 
 
 class SparsePart(Record, frozen=True):
@@ -47,6 +50,9 @@ def serialize_many_sparse(indices: Array, values: Array, dense_shape: Array) -> 
     """Serializes each row of a sparse tensor, whose first axis is the batch, as string[n, 3].
 
     The indices must be sorted by row.
+
+    Raises:
+      InvalidArgumentError: if they are not, or rows are negative or more than the values warrant.
     """
     _check(indices, values, dense_shape)
     if not len(dense_shape):
@@ -54,13 +60,30 @@ def serialize_many_sparse(indices: Array, values: Array, dense_shape: Array) -> 
     rows = indices[:, 0] if len(indices) else np.zeros(0, np.int64)
     if np.any(rows[1:] < rows[:-1]):
         raise InvalidArgumentError("expected indices that are sorted by their rows")
-    ends = np.searchsorted(rows, np.arange(int(dense_shape[0]) + 1))
+    n_rows = int(dense_shape[0])
+    if not 0 <= n_rows <= len(values) + _MAX_EMPTY_ROWS:
+        raise InvalidArgumentError(
+            f"cannot serialize {n_rows} rows with {len(values)} values: at most "
+            f"{_MAX_EMPTY_ROWS} rows may be without values; give the sparse tensor the "
+            "dense_shape of its batch"
+        )
+    ends = np.searchsorted(rows, np.arange(n_rows + 1))
+    shape = _packed(dense_shape[1:])
+    # Rows without values share their strings, so that they take little time and memory.
+    nothing = (_packed(indices[:0, 1:]), _packed(values[:0]))
     packed = [
-        _packed(part)
+        part
         for start, end in pairwise(ends.tolist())
-        for part in (indices[start:end, 1:], values[start:end], dense_shape[1:])
+        for part in (
+            *(_packed_row(indices, values, start, end) if start < end else nothing),
+            shape,
+        )
     ]
     return (as_strings(packed).reshape(-1, 3),)
+
+
+def _packed_row(indices: Array, values: Array, start: int, end: int) -> tuple[bytes, bytes]:
+    return _packed(indices[start:end, 1:]), _packed(values[start:end])
 
 
 def deserialize_many_sparse(
@@ -78,8 +101,11 @@ def deserialize_many_sparse(
       greatest size along each axis.
 
     Raises:
-      InvalidArgumentError: if a string is malformed, or the dtypes or ranks differ.
+      InvalidArgumentError: if a string is malformed, the dtypes or ranks differ, or a rank is
+        larger than 255.
     """
+    if rank is not None:
+        _check_rank(rank)
     if serialized.ndim != 2 or serialized.shape[1] != 3:
         raise InvalidArgumentError(f"expected string[n, 3], got strings of {serialized.shape}")
     rows = [[_unpacked(part) for part in row] for row in serialized.tolist()]
@@ -109,6 +135,14 @@ def _check(indices: Array, values: Array, shape: Array) -> None:
         raise InvalidArgumentError(
             f"indices of shape {indices.shape}, values of shape {values.shape} and a shape of "
             f"{shape.shape} are no sparse tensor"
+        )
+    _check_rank(shape.size)
+
+
+def _check_rank(rank: int) -> None:
+    if not 0 <= rank <= _MAX_RANK:
+        raise InvalidArgumentError(
+            f"a sparse tensor has a rank from 0 to {_MAX_RANK}, got rank {rank}"
         )
 
 

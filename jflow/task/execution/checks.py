@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -14,8 +14,14 @@ from jflow.errors import InvalidArgumentError
 
 _N_SHOWN = 3
 """The elements of a value that are shown unless told otherwise, as in TensorFlow."""
-_COUNTED: Counter[str] = Counter()
+_MAX_COUNTED = 1000
+"""At most so many operations are counted: their keys are the client's, without end."""
+_MAX_KEY = 64
+"""The characters of a key that count; those of `jflow.Print` have 16."""
+_COUNTED: OrderedDict[str, int] = OrderedDict()
+"""How often each operation with a limit was run, the one that ran last at the end."""
 _COUNTING = threading.Lock()
+_INT32 = np.iinfo(np.int32)
 
 
 def assert_true(
@@ -37,20 +43,51 @@ def assert_true(
 def print_values(
     *data: Array, texts: list[str | None], summarize: int | None = None, first_n: int, key: str
 ) -> Sequence[Array]:
-    """Writes values to the standard error of this task.
+    """Writes values to the standard error of this task, in one line.
+
+    Characters that are not printable are escaped, so that no value looks like lines of the task.
 
     Args:
       data, texts, summarize: as for `assert_true`.
       first_n: how often; negative for each time.
       key: identifies the operation, to count how often.
     """
-    with _COUNTING:
-        _COUNTED[key] += 1
-        is_over = 0 <= first_n < _COUNTED[key]
-    if not is_over:
-        sys.stderr.write(_shown(texts, data, summarize) + "\n")
+    if first_n < 0 or _counted(key) <= first_n:
+        sys.stderr.write(_escaped(_shown(texts, data, summarize)) + "\n")
         sys.stderr.flush()
     return ()
+
+
+def to_int32(value: Array) -> Sequence[Array]:
+    """Returns integers as int32. Raises InvalidArgumentError for those beyond its range.
+
+    Args:
+      value: i64[...].
+    """
+    is_beyond = (value < _INT32.min) | (value > _INT32.max)
+    if np.any(is_beyond):
+        raise InvalidArgumentError(
+            f"{value[is_beyond][0]} is out of the range of int32; call "
+            "jax.config.update('jax_enable_x64', True) before building the graph"
+        )
+    return (value.astype(np.int32),)
+
+
+def _counted(key: str) -> int:
+    """Returns how often an operation was run, with this time."""
+    key = key[:_MAX_KEY]
+    with _COUNTING:
+        n = _COUNTED[key] = _COUNTED.pop(key, 0) + 1
+        while len(_COUNTED) > _MAX_COUNTED:
+            _COUNTED.popitem(last=False)
+    return n
+
+
+def _escaped(text: str) -> str:
+    """Returns a text without characters that end a line or that a terminal obeys."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _shown(texts: Sequence[str | None], data: Sequence[Array], summarize: int | None) -> str:
@@ -73,4 +110,5 @@ def _text(value: Array, n: int) -> str:
 CHECKS: Mapping[str, Callable[..., Sequence[Array]]] = {
     "assert_true": assert_true,
     "print_values": print_values,
+    "to_int32": to_int32,
 }

@@ -53,6 +53,20 @@ def _keep_rows(keep: Array, *values: Array, single: bool) -> Sequence[Array]:
     return [value[wanted] for value in rows]
 
 
+def _pad_ids(indices: Array, ids: Array, dense_shape: Array) -> Sequence[Array]:
+    """Returns the place, row and id of each element of a sparse matrix, to a power of two of them.
+
+    The others repeat the last id, so that no row of a table is used in addition, and belong to the
+    row after the last one.
+    """
+    n_ids = len(ids)
+    n_padded = 1 << (n_ids - 1).bit_length() if n_ids else 0
+    places = np.minimum(np.arange(n_padded), n_ids - 1).astype(np.int32)
+    rows = indices[places, 0]
+    rows[n_ids:] = dense_shape[0]
+    return places, rows, ids[places]
+
+
 def _size_source(size: Array) -> Sequence[Array]:
     """Returns an array that has the size and no elements."""
     if size < 0:
@@ -85,6 +99,7 @@ ROW_FUNCTIONS: Mapping[str, Callable[..., Sequence[Array]]] = {
     "check_rows": _check_rows,
     "take_row": _take_row,
     "keep_rows": _keep_rows,
+    "pad_ids": _pad_ids,
     "size_source": _size_source,
     "true_indices": _true_indices,
     "unique": _unique,

@@ -52,7 +52,7 @@ CONFLICT_S = 0.05
 
 
 def _is_quick_call(state: StepState, call: LinkedCall) -> bool:
-    """Whether a host function may run on the event loop, where everybody waits for it."""
+    """Whether a host function may run on the event loop, where all others wait for it."""
     if not call.may_be_quick or call.latency.seconds > QUICK_S:
         return False
     n_bytes: int = sum(state[slot].nbytes for slot in call.instruction.inputs)

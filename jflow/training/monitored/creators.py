@@ -71,7 +71,7 @@ class WorkerSessionCreator(SessionCreator):
       master: target of the session.
       config: options of the session.
       max_wait_secs: how long to wait for the chief, in seconds.
-      recovery_wait_secs: how long to wait before looking again, in seconds.
+      recovery_wait_secs: how long to wait at most before looking again, in seconds.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.deadline import backoff
 from jflow.base.deadline.notices import WaitNotice
 from jflow.base.options import ConfigProto, RunOptions
 from jflow.client.session import Session
@@ -19,6 +20,8 @@ from jflow.errors import DeadlineExceededError, FailedPreconditionError
 from jflow.training.checkpoints.checkpoint_state import get_checkpoint_state
 
 _LOG = logging.getLogger(__name__)
+_FIRST_PAUSE_S = 0.25
+"""How long to wait before looking again the first time; twice as long each time after."""
 
 
 class SessionManager:
@@ -30,7 +33,7 @@ class SessionManager:
         ready. The model is ready if it gives an empty vector or None.
       ready_for_local_init_op: the same, before `local_init_op`.
       graph: the graph; None for the default one.
-      recovery_wait_secs: how long to wait before looking again, in seconds.
+      recovery_wait_secs: how long to wait at most before looking again, in seconds.
       local_init_run_options: options of the step that runs `local_init_op`.
       local_init_feed_dict: what to feed to it.
 
@@ -170,6 +173,7 @@ class SessionManager:
         """
         limit = math.inf if max_wait_secs is None else max_wait_secs
         deadline, missing = time.monotonic() + limit, None
+        pauses = self._pauses()
         notice = WaitNotice(
             lambda: f"for the model to be ready: {missing}; the chief initializes the variables"
         )
@@ -183,14 +187,18 @@ class SessionManager:
                 if missing is None:
                     return session
                 session.close()
-                if time.monotonic() + self._recovery_wait_secs > deadline:
+                left = deadline - time.monotonic()
+                if left <= 0:
                     raise DeadlineExceededError(
                         f"session was not ready after waiting {limit:g} s: {missing}; the chief "
                         "initializes the variables, see whether it runs"
                     )
                 _LOG.info("waiting for the model to be ready: %s", missing)
-                time.sleep(self._recovery_wait_secs)
+                time.sleep(min(next(pauses), left))
                 notice.tell()
+
+    def _pauses(self) -> Iterator[float]:
+        return backoff(min(_FIRST_PAUSE_S, self._recovery_wait_secs), self._recovery_wait_secs)
 
     def _open(self, master: str, config: ConfigProto | None) -> Session:
         return Session(master, graph=self._graph, config=config)
@@ -217,11 +225,13 @@ class SessionManager:
         assert checkpoint_dir is not None
         deadline = time.monotonic() + max_wait_secs
         notice = WaitNotice(lambda: f"for a checkpoint in {checkpoint_dir}")
+        pauses = self._pauses()
         while not ((state := get_checkpoint_state(checkpoint_dir)) and state.model_checkpoint_path):
-            if time.monotonic() >= deadline:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return False
             _LOG.info("waiting for a checkpoint in %s", checkpoint_dir)
-            time.sleep(self._recovery_wait_secs)
+            time.sleep(min(next(pauses), left))
             notice.tell()
         saver.restore(session, state.model_checkpoint_path)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)

@@ -41,7 +41,8 @@ class Supervisor:
       global_step: the number of steps; by default that of the graph.
       save_summaries_secs, save_model_secs: the seconds between two summaries and two checkpoints; 0
         for none.
-      recovery_wait_secs: how often a process that waits looks whether the chief is done.
+      recovery_wait_secs: how long a process that waits pauses at most before it looks again whether
+        the chief is done.
       stop_grace_secs: how long threads may take to end.
       checkpoint_basename: the name of checkpoints in the directory.
       session_manager: what opens sessions; None for a `SessionManager` of these operations.

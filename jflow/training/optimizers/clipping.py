@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jflow.client.ops import IndexedSlices
 from jflow.client.ops.arrays import as_scalar
+from jflow.client.ops.math.elementwise import larger
 from jflow.compiler.graph import Symbolic, Tensor, get_default_graph
 
 
@@ -81,8 +82,11 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str = "clip_by_
                 f"clip_norm of shape {jnp.shape(limit)} does not broadcast to the shape "
                 f"{value.shape} of the tensor, which the result has"
             )
-        norm = jnp.sqrt(jnp.sum(value * value, axis=axes, keepdims=True))
-        return jnp.where(norm > limit, value * (limit / norm), value)
+        squares = jnp.sum(value * value, axis=axes, keepdims=True)
+        # The root has no derivative at zero.
+        has_norm = squares > 0
+        norm = jnp.where(has_norm, jnp.sqrt(jnp.where(has_norm, squares, 1)), squares)
+        return value * (limit / larger(norm, limit))
 
     tensor: Tensor = _apply(clipped, t, clip_norm, name=name)
     if isinstance(t, Symbolic):

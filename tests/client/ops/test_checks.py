@@ -81,6 +81,36 @@ def test_ranks_and_dtypes_are_checked_when_the_graph_is_built(x):
         tf.assert_type(x, tf.int32)
 
 
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda x: tf.assert_rank(x, 1), "assert_rank/static_checks_determined_all_ok"),
+        (lambda x: tf.assert_rank(x, 1, [x], 3, "message", "given"), "given/static_checks_"),
+        (lambda x: tf.assert_rank_at_least(x, 1, data=[x], summarize=1), "assert_rank_at_least/"),
+        (lambda x: tf.assert_rank_in(x, [1], [x], 3, "message", None), "assert_rank_in/"),
+        (lambda x: tf.assert_type(x, tf.float32), "assert_type/statically_determined_correct_type"),
+        (lambda x: tf.assert_type(x, tf.float32, "message", "given"), "given/statically_"),
+        (
+            lambda _: tf.assert_integer(tf.constant(1)),
+            "assert_integer/statically_determined_was_integer",
+        ),
+        (lambda x: tf.Assert(tf.reduce_all(x > 0), [x], name=None), "Assert"),
+        (lambda x: tf.assert_equal(x, x, name=None), "assert_equal/Assert/Assert"),
+        (lambda x: tf.assert_positive(x, name=None), "assert_positive/Assert/Assert"),
+        (lambda x: tf.assert_near(x, x, name=None), "assert_near/Assert/Assert"),
+        (lambda x: tf.Print(x, [x], name=None).op, "Print"),
+    ],
+)
+def test_what_depends_on_a_check_waits_for_an_operation(x, make, name):
+    check = make(x)
+    assert check.name.startswith(name)
+    with tf.control_dependencies([check]):
+        y = tf.identity(x)
+    with tf.Session() as session:
+        assert session.run(y, {x: [1.0]}).tolist() == [1.0]
+    assert tf.assert_scalar(1.0, None, "message").shape == ()
+
+
 def test_values_are_printed_where_they_are_computed_a_number_of_times():
     program = """
 import jflow as tf

@@ -1,5 +1,8 @@
 """Sparse tensors in feeds, fetches and batches; the strings that they are queued as."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,6 +100,90 @@ def test_what_is_serialized_comes_back(rows):
     assert parts[0].tolist() == given_indices.tolist()
     assert parts[1].tolist() == values.tolist()
     assert parts[2].tolist() == [len(rows), 3 if rows else 0]
+
+
+LARGE = ([[0, 0]], [2**32 + 1], [1, 1])
+
+
+def test_numbers_beyond_32_bits_fail_the_step():
+    table, ids = tf.Variable(np.ones((4, 2), np.float32)), tf.sparse_placeholder(tf.int64, [1, 1])
+    rows = tf.nn.embedding_lookup_sparse(table, ids, None)
+    dense = tf.sparse_tensor_to_dense(ids)
+    with tf.Session() as session:
+        session.run(table.initializer)
+        for fetch in (rows, dense):
+            with pytest.raises(InvalidArgumentError, match=r"4294967297 is out of the range of"):
+                session.run(fetch, {ids: LARGE})
+            session.run(fetch, {ids: ([[0, 0]], [3], [1, 1])})
+        least = -(2**31)
+        assert session.run(dense, {ids: ([[0, 0]], [least], [1, 1])}).tolist() == [[least]]
+        for beyond in ([[2**32, 0]], [[-(2**32), 0]]):
+            with pytest.raises(InvalidArgumentError, match="is out of the range of int32"):
+                session.run(dense, {ids: (beyond, [1], [1, 1])})
+
+
+def test_numbers_keep_64_bits_where_programs_have_them():
+    program = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import jflow as tf
+ids = tf.sparse_placeholder(tf.int64, [None, None])
+table = tf.Variable([[1.0], [2.0]])
+rows = tf.nn.embedding_lookup_sparse(table, ids, None)
+with tf.Session() as session:
+    session.run(table.initializer)
+    print(session.run(tf.sparse_tensor_to_dense(ids), {ids: ([[0, 0]], [2**40], [1, 1])}))
+    print(session.run(rows, {ids: ([[0, 0]], [1], [1, 1])}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["[[1099511627776]]", "[[2.]]"]
+
+
+def test_elements_that_are_out_of_range_are_left_out():
+    vector = tf.sparse_to_dense([-1, 0, 3], [3], [5.0, 6.0, 7.0])
+    matrix = tf.sparse_to_dense([[0, -1], [-2, 1], [1, 1], [2, 0]], [2, 2], [1, 2, 3, 4], -1)
+    sparse = tf.sparse_placeholder(tf.float32, [None, None])
+    dense = tf.sparse_tensor_to_dense(sparse, default_value=None)
+    with tf.Session() as session:
+        assert session.run(vector).tolist() == [6.0, 0.0, 0.0]
+        assert session.run(matrix).tolist() == [[-1, -1], [-1, 3]]
+        fed = {sparse: ([[-1, 0], [0, 1]], [1.0, 2.0], [2, 2])}
+        assert session.run(dense, fed).tolist() == [[0.0, 2.0], [0.0, 0.0]]
+
+
+def test_names_may_be_none():
+    sparse = tf.sparse_placeholder(tf.float32, [None])
+    assert tf.serialize_sparse(sparse, name=None).op.name == "SerializeSparse"
+    many = tf.serialize_many_sparse(sparse, name=None)
+    assert many.op.name == "SerializeManySparse"
+    parts = tf.deserialize_many_sparse(many, tf.float32, name=None)
+    assert parts.values.op.name == "DeserializeManySparse"
+    rows = tf.nn.embedding_lookup(np.ones((2, 2), np.float32), [0], name=None)
+    assert rows.op.name.startswith("embedding_lookup/")
+
+
+def test_the_rows_without_values_that_are_serialized_have_a_limit():
+    serialize = DECODERS["serialize_many_sparse"]
+    indices, values = np.array([[0, 1], [2, 0]], np.int64), np.ones(2, np.float32)
+    for n_rows in (10**13, 1_000_003, -1):
+        with pytest.raises(InvalidArgumentError, match=f"cannot serialize {n_rows} rows with 2"):
+            serialize(indices, values, np.array([n_rows, 3], np.int64))
+    (strings,) = serialize(indices, values, np.array([4, 3], np.int64))
+    parts = DECODERS["deserialize_many_sparse"](strings, dtype="float32")
+    assert [part.tolist() for part in parts] == [[[0, 1], [2, 0]], [1.0, 1.0], [4, 3]]
+
+
+@pytest.mark.parametrize("rank", [10**9, 256, -1])
+def test_ranks_have_a_limit(rank):
+    none = as_strings([]).reshape(0, 3)
+    with pytest.raises(InvalidArgumentError, match=f"a rank from 0 to 255, got rank {rank}"):
+        DECODERS["deserialize_many_sparse"](none, dtype="float32", rank=rank)
+    if rank > 0:
+        shape = np.ones(256, np.int64)
+        with pytest.raises(InvalidArgumentError, match="got rank 256"):
+            DECODERS["serialize_sparse"](np.zeros((1, 256), np.int64), np.ones(1), shape)
 
 
 def test_numbers_keep_their_dtype():

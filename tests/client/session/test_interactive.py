@@ -1,5 +1,6 @@
 """`InteractiveSession`, and the blocks of a graph as its methods."""
 
+import threading
 import warnings
 
 import pytest
@@ -51,6 +52,20 @@ def test_it_may_be_closed_inside_of_a_block():
         session.close()
         assert tf.get_default_session() is inner
     assert tf.get_default_session() is None
+
+
+def test_another_thread_may_close_it():
+    graph = tf.Graph()
+    with tf.Session() as outer:
+        x = tf.constant(2.0)
+        session = tf.InteractiveSession(graph=graph)
+        closing = threading.Thread(target=session.close)
+        closing.start()
+        closing.join()
+        assert tf.get_default_session() is outer
+        assert tf.get_default_graph() is not graph
+        assert x.eval() == 2.0
+    session.close()
 
 
 def test_the_blocks_of_a_graph_are_its_methods():

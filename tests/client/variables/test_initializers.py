@@ -42,6 +42,9 @@ MOMENTS = {
     tf.random_normal_initializer(1.0, 2.0): (1.0, 2.0, 9.0),
     tf.truncated_normal_initializer(1.0, 2.0): (1.0, 2.0 * 0.8796, 4.0),
     tf.random_uniform_initializer(-1.0, 3.0): (1.0, 4 / math.sqrt(12), 2.0),
+    tf.random_normal_initializer(): (0.0, 1.0, 6.0),
+    tf.truncated_normal_initializer(): (0.0, 0.8796, 2.0),
+    tf.random_uniform_initializer(): (0.5, 1 / math.sqrt(12), 0.5),
     tf.glorot_uniform_initializer(): (0.0, math.sqrt(2 / 300), math.sqrt(6 / 300)),
     tf.glorot_normal_initializer(): (0.0, math.sqrt(2 / 300), 1.0),
     tf.initializers.he_normal(): (0.0, math.sqrt(2 / 100), 1.0),
@@ -120,6 +123,8 @@ def test_integers_are_drawn_uniformly() -> None:
     assert set(drawn.tolist()) == {2, 3, 4}
     with pytest.raises(TypeError, match="makes floating-point values"):
         value_of(tf.random_normal_initializer(), [2], tf.int32)
+    with pytest.raises(ValueError, match="Must specify maxval for integer dtype int32"):
+        value_of(tf.random_uniform_initializer(), [2], tf.int32)
 
 
 def test_jax_s_initializers_and_plain_functions_are_initializers() -> None:

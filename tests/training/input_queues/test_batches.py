@@ -277,27 +277,9 @@ def test_rows_and_wishes_must_be_as_many() -> None:
         assert session.run(batch).tolist() == [1, 2]
 
 
-def test_a_sparse_tensor_is_refused_by_the_line_that_made_it() -> None:
-    features = {"v": tf.VarLenFeature("float32"), "n": tf.FixedLenFeature((), "int32")}
+def test_queues_and_slices_refuse_a_sparse_tensor_by_the_line_that_made_it() -> None:
+    features = {"v": tf.VarLenFeature("float32")}
     parsed = tf.parse_single_example(words(1), features, name="parsed")
-    keep = tf.constant(True)
-    for make in (
-        lambda x: tf.train.batch(x, 2),
-        lambda x: tf.train.batch([x["v"]], 2, dynamic_pad=True),
-        lambda x: tf.train.batch(x["v"], 2, enqueue_many=True),
-        lambda x: tf.train.maybe_batch(x, keep, 2),
-        lambda x: tf.train.batch_join([x, x], 2),
-        lambda x: tf.train.maybe_batch_join([[x["n"]], [x["v"]]], keep, 2),
-        lambda x: tf.train.shuffle_batch(x, 2, 10, 1),
-        lambda x: tf.train.maybe_shuffle_batch(x, 2, 10, 1, keep),
-        lambda x: tf.train.shuffle_batch_join([x, x], 2, 10, 1),
-        lambda x: tf.train.maybe_shuffle_batch_join([x, x], 2, 10, 1, keep),
-    ):
-        with pytest.raises(
-            TypeError,
-            match=r"SparseTensor.*'parsed'.*test_batches.py:.*batch the serialized.*parse_example",
-        ):
-            make(parsed)
     with pytest.raises(TypeError, match=r"SparseTensor.*'parsed'.*parse_example"):
         tf.train.slice_input_producer([parsed["v"]])
     queue = tf.FIFOQueue(10, [tf.float32])

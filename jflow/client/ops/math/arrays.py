@@ -11,10 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jflow.base.values import as_dtype
-from jflow.client.ops.lift import operation
+from jflow.client.ops.lift import operand, operation
+from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.sizes import known_int, known_ints, size_of, sizes_of
+from jflow.compiler.graph import Symbolic
 
 _concat = operation(
     lambda *values, axis: jnp.concatenate([*map(jnp.asarray, values)], axis), "concat"
@@ -24,11 +27,8 @@ _unstack = operation(lambda value, axis: list(jnp.unstack(value, axis=axis)), "u
 _split = operation(jnp.split, "split")
 _expand_dims = operation(jnp.expand_dims, "ExpandDims")
 _squeeze = operation(jnp.squeeze, "Squeeze")
-_tile = operation(jnp.tile, "Tile")
 _flip = operation(jnp.flip, "ReverseV2")
-_pad = operation(jnp.pad, "Pad")
 _roll = operation(jnp.roll, "Roll")
-_repeat = operation(jnp.repeat, "Repeat")
 _sort = operation(jnp.sort, "sort")
 _argsort = operation(jnp.argsort, "argsort")
 
@@ -98,10 +98,12 @@ def split(
         at: Any = known_int(num_or_size_splits, "the number of parts")
         return list(_split(value, indices_or_sections=at, axis=along, name=name))
     sizes = known_ints(num_or_size_splits, "the sizes of parts")
-    total = value.shape[along]
+    shape = value.shape if hasattr(value, "shape") else jnp.shape(operand(value))
+    total = shape[along]
     if -1 in sizes:
         sizes[sizes.index(-1)] = total - builtins.sum(sizes) - 1
-    elif builtins.sum(sizes) != total and isinstance(total, int):
+    is_known = isinstance(total, int)
+    if is_known and (builtins.sum(sizes) != total or builtins.min(sizes, default=0) < 0):
         raise ValueError(f"parts of {sizes} do not add up to the size {total} of axis {along}")
     ends = [builtins.sum(sizes[:i]) for i in builtins.range(1, len(sizes))]
     return list(_split(value, indices_or_sections=builtins.tuple(ends), axis=along, name=name))
@@ -127,13 +129,25 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Any:
       input: T[*shape].
       multiples: how often, for each axis; a shape as `zeros` takes.
       name: name of the operation.
+
+    Raises:
+      ValueError: if there are more or less multiples than axes.
     """
     return _tile(input, reps=sizes_of(multiples), name=name)
 
 
 def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Any:
-    """Returns a tensor whose elements, or slices along an axis, are repeated a number of times."""
-    return _repeat(input, repeats=size_of(repeats), axis=axis, name=name)
+    """Returns a tensor whose elements, or slices along an axis, are repeated a number of times.
+
+    Args:
+      input: T[*shape].
+      repeats: how often, one number for all, or a known one for each of them.
+      axis: the axis; None for the elements in their order.
+      name: name of the operation.
+    """
+    is_one = not isinstance(repeats, list | builtins.tuple) and not getattr(repeats, "ndim", 0)
+    given = size_of(repeats) if is_one else builtins.tuple(known_ints(repeats, "repeats"))
+    return _repeat(input, repeats=given, axis=axis, name=name)
 
 
 def reverse(tensor: Any, axis: Any, name: str | None = None) -> Any:
@@ -164,7 +178,7 @@ def pad(
       constant_values: the value of the added elements in mode CONSTANT.
 
     Raises:
-      ValueError: if the mode is another one.
+      ValueError: if the mode is another one, or there are paddings for more or less axes.
     """
     filling = {"constant_values": constant_values} if mode.upper() == "CONSTANT" else {}
     if mode.upper() not in ("CONSTANT", "REFLECT", "SYMMETRIC"):
@@ -269,13 +283,14 @@ def reverse_sequence(
       name: name of the operation.
 
     Raises:
-      ValueError: if no axis is given for the sequences.
+      ValueError: if no axis is given for the sequences, or a length is not within them.
     """
     along = seq_axis if seq_axis is not None else seq_dim
     batch = batch_axis if batch_axis is not None else batch_dim or 0
     if along is None:
         raise ValueError("reverse_sequence needs seq_axis")
-    return _reversed_parts(input, seq_lengths, along=along, batch=batch, name=name)
+    given = {"along": along, "batch": batch, "known": _known_lengths(seq_lengths)}
+    return _reversed_parts(input, seq_lengths, **given, name=name)
 
 
 def searchsorted(
@@ -299,6 +314,75 @@ def searchsorted(
     """
     given = {"side": side, "dtype": as_dtype(out_type)}
     return _searchsorted(sorted_sequence, values, **given, name=name)
+
+
+def with_row(x: Any, axis: int) -> Any:
+    """Returns a tensor with one slice more along an axis of unknown size, which may be empty.
+
+    XLA cannot index an empty axis. The slice has JAX's value for an index that is out of range.
+
+    Args:
+      x: T[*shape].
+      axis: the axis.
+
+    Returns:
+      T[*shape], one more along the axis unless its size is known.
+    """
+    if isinstance(x.shape[axis], int):
+        return x
+    widths = [(0, int(i == axis)) for i in builtins.range(x.ndim)]
+    return jnp.pad(x, widths, constant_values=_out_of_range(x.dtype))
+
+
+def _out_of_range(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return True
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.nan
+    least, most = limits_of(dtype)
+    return least or most
+
+
+def check_batches(sizes: Sequence[Any], others: Sequence[Any]) -> None:
+    """Raises ValueError if two batches differ; a graph then makes unknown sizes in it equal."""
+    if any(size != other for size, other in zip(sizes, others, strict=True)):
+        raise ValueError(
+            f"batches have to be equal, got {builtins.tuple(sizes)} and {builtins.tuple(others)}"
+        )
+
+
+def with_rows(x: Any, n_axes: int) -> Any:
+    """Returns a tensor with a slice more along those of its first axes whose sizes are unknown."""
+    for axis in builtins.range(n_axes):
+        x = with_row(x, axis)
+    return x
+
+
+def without_rows(x: Any, sizes: Sequence[Any]) -> Any:
+    """Returns a tensor whose first axes have these sizes again; see `with_rows`."""
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, int):
+            x = jax.lax.slice_in_dim(x, 0, size, axis=axis)
+    return x
+
+
+def _tiled(x: Any, reps: Sequence[Any]) -> Any:
+    if len(reps) != jnp.ndim(x):
+        raise ValueError(f"expected a multiple for each axis of {jnp.shape(x)}, got {reps}")
+    return jnp.tile(x, reps)
+
+
+def _padded(x: Any, pad_width: Sequence[Any], mode: str, **filling: Any) -> Any:
+    if len(pad_width) != jnp.ndim(x) or any(len(pair) != 2 for pair in pad_width):
+        raise ValueError(f"expected two numbers for each axis of {jnp.shape(x)}, got {pad_width}")
+    return jnp.pad(x, pad_width, mode, **filling)
+
+
+def _repeated(x: Any, repeats: Any, axis: int | None) -> Any:
+    if not isinstance(repeats, builtins.tuple):
+        return jnp.repeat(x, repeats, axis)
+    numbers: Any = np.asarray(repeats) if len(repeats) != 1 else repeats[0]
+    return jnp.repeat(x, numbers, axis)
 
 
 def _rows(paddings: Any) -> Sequence[Any]:
@@ -353,13 +437,26 @@ def _transposed(a: Any, perm: Any, conjugate: bool) -> Any:
     return jnp.conj(moved) if conjugate else moved
 
 
-def _with_reversed_parts(x: Any, lengths: Any, along: int, batch: int) -> Any:
-    moved = jnp.moveaxis(x, (batch, along), (0, 1))
+def _known_lengths(lengths: Any) -> Sequence[int]:
+    """Returns the lengths of sequences; none if only a step knows them."""
+    if any(isinstance(x, Symbolic | jax.core.Tracer) for x in jax.tree.leaves(lengths)):
+        return ()
+    return builtins.tuple(np.asarray(lengths).tolist())
+
+
+def _with_reversed_parts(x: Any, lengths: Any, along: int, batch: int, known: Sequence[int]) -> Any:
+    sizes = x.shape[batch], x.shape[along]
+    if isinstance(sizes[1], int) and not all(0 <= length <= sizes[1] for length in known):
+        raise ValueError(f"expected lengths from 0 to {sizes[1]}, got {known}")
+    moved = with_rows(jnp.moveaxis(x, (batch, along), (0, 1)), 2)
+    check_batches(sizes[:1], jnp.shape(lengths))
+    lengths = with_row(lengths, 0)
     steps = jnp.arange(moved.shape[1])[None]
     ends = lengths[:, None]
     order = jnp.where(steps < ends, ends - 1 - steps, steps)
     order = jnp.reshape(order, (*order.shape, *(1,) * (moved.ndim - 2)))
-    return jnp.moveaxis(jnp.take_along_axis(moved, order, axis=1), (0, 1), (batch, along))
+    reversed_ = without_rows(jnp.take_along_axis(moved, order, axis=1), sizes)
+    return jnp.moveaxis(reversed_, (0, 1), (batch, along))
 
 
 def _positions(sequence: Any, values: Any, side: str, dtype: Any) -> Any:
@@ -371,6 +468,9 @@ def _positions(sequence: Any, values: Any, side: str, dtype: Any) -> Any:
     return find(sequence, values).astype(dtype)
 
 
+_tile = operation(_tiled, "Tile")
+_pad = operation(_padded, "Pad")
+_repeat = operation(_repeated, "Repeat")
 _meshgrid = operation(jnp.meshgrid, "meshgrid")
 _inverted = operation(
     lambda x: jnp.zeros_like(x).at[x].set(jnp.arange(x.shape[0], dtype=x.dtype)),

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import ml_dtypes
+import numpy as np
 
 from jflow.base.values import as_dtype as _as_dtype
 from jflow.client.ops.lift import operation
@@ -36,7 +37,7 @@ to_int64 = _conversion(jnp.int64, "ToInt64")
 
 
 def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Any:
-    """Converts numbers to another dtype; those beyond its range become its nearest value."""
+    """Converts numbers to another dtype; those beyond its range become the nearest of both."""
     return _saturated(value, dtype=_as_dtype(dtype), name=name)
 
 
@@ -68,13 +69,32 @@ def is_numeric_tensor(tensor: Any) -> bool:
 
 
 def _within(x: Any, dtype: Any) -> Any:
-    is_inexact = jnp.issubdtype(dtype, jnp.inexact)
-    find: Any = ml_dtypes.finfo if is_inexact else ml_dtypes.iinfo
+    x = jnp.asarray(x)
+    if bool in (x.dtype, dtype) or jnp.issubdtype(dtype, jnp.complexfloating):
+        return x.astype(dtype)
+    x = jnp.real(x)
+    (least, most), (least_before, most_before) = limits_of(dtype), limits_of(x.dtype)
+    low = _towards_zero(max(least, least_before), x.dtype)
+    high = _towards_zero(min(most, most_before), x.dtype)
+    return jnp.clip(x, low, high).astype(dtype)
+
+
+def limits_of(dtype: Any) -> tuple[Any, Any]:
+    """Returns the least and the greatest number of a dtype, which Python compares exactly."""
+    is_integer = jnp.issubdtype(dtype, jnp.integer)
+    find: Any = ml_dtypes.iinfo if is_integer else ml_dtypes.finfo
+    number = int if is_integer else float
     limits = find(dtype)
-    least, most = (jnp.asarray(bound).astype(x.dtype) for bound in (limits.min, limits.max))
-    is_high = x >= most if jnp.issubdtype(x.dtype, jnp.inexact) else x > limits.max
-    converted = jnp.clip(x, least, most).astype(dtype)
-    return jnp.where(is_high, jnp.asarray(limits.max, dtype), converted)
+    return number(limits.min), number(limits.max)
+
+
+def _towards_zero(number: Any, dtype: Any) -> Any:
+    """Returns the number of a dtype that is nearest to another one and not farther from zero."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return np.asarray(int(number), dtype)
+    nearest = np.asarray(number, dtype)
+    is_beyond = abs(float(nearest)) > abs(number)
+    return np.nextafter(nearest, np.zeros((), dtype)) if is_beyond else nearest
 
 
 _saturated = operation(_within, "saturate_cast")

@@ -1,7 +1,7 @@
 """The table of TensorFlow's elementwise functions: the name there, and JAX's function."""
 
 # The names are those of TensorFlow, also where Python has them.
-# ruff: noqa: A001
+# ruff: noqa: A001, A002
 
 from __future__ import annotations
 
@@ -58,6 +58,59 @@ def _div_no_nan(x: Any, y: Any) -> Any:
     return jnp.where(is_zero, 0, jnp.divide(x, jnp.where(is_zero, 1, y)))
 
 
+@jax.custom_jvp
+def _absolute(x: Any) -> Any:
+    return jnp.abs(x)
+
+
+@_absolute.defjvp
+def _derivative_of_absolute(primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    return _absolute(x), jnp.sign(x) * dx
+
+
+def _magnitude(x: Any) -> Any:
+    """Returns absolute values; their derivative at zero is zero."""
+    is_real = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    return _absolute(x) if is_real else jnp.abs(x)
+
+
+@jax.custom_jvp
+def _maximum(x: Any, y: Any) -> Any:
+    return jnp.maximum(x, y)
+
+
+@_maximum.defjvp
+def _derivative_of_maximum(primals: Any, tangents: Any) -> Any:
+    x, y = primals
+    return _maximum(x, y), jnp.where(x >= y, *tangents)
+
+
+@jax.custom_jvp
+def _minimum(x: Any, y: Any) -> Any:
+    return jnp.minimum(x, y)
+
+
+@_minimum.defjvp
+def _derivative_of_minimum(primals: Any, tangents: Any) -> Any:
+    x, y = primals
+    return _minimum(x, y), jnp.where(x <= y, *tangents)
+
+
+def larger(x: Any, y: Any) -> Any:
+    """Returns the larger elements; the derivative with respect to equal ones is that of `x`."""
+    return _maximum(*_promoted(x, y))
+
+
+def smaller(x: Any, y: Any) -> Any:
+    """Returns the smaller elements; the derivative with respect to equal ones is that of `x`."""
+    return _minimum(*_promoted(x, y))
+
+
+def _clipped(x: Any, least: Any, most: Any) -> Any:
+    return larger(smaller(x, most), least)
+
+
 def _squared_difference(x: Any, y: Any) -> Any:
     """Returns `(x - y) * conj(x - y)`, elementwise."""
     difference = jnp.subtract(x, y)
@@ -76,18 +129,21 @@ def _truncatemod(x: Any, y: Any) -> Any:
 
 
 def _polygamma(n: Any, x: Any) -> Any:
-    """Returns derivatives of order n of `digamma` at x; the orders may be floats."""
     return special.polygamma(jnp.asarray(n).astype(jnp.int32), x)
+
+
+def _promoted(*values: Any) -> list[Any]:
+    dtype = jnp.result_type(*values)
+    return [jnp.asarray(value, dtype) for value in values]
 
 
 def _is_inexact(*values: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(*values), jnp.inexact)
 
 
-abs = _unary(jnp.abs, "Abs")
+abs = _unary(_magnitude, "Abs")
 acos = _unary(jnp.arccos, "Acos")
 acosh = _unary(jnp.arccosh, "Acosh")
-angle = _unary(jnp.angle, "Angle")
 asin = _unary(jnp.arcsin, "Asin")
 asinh = _unary(jnp.arcsinh, "Asinh")
 atan = _unary(jnp.arctan, "Atan")
@@ -102,7 +158,6 @@ erfc = _unary(special.erfc, "Erfc")
 exp = _unary(jnp.exp, "Exp")
 expm1 = _unary(jnp.expm1, "Expm1")
 floor = _unary(jnp.floor, "Floor")
-imag = _unary(jnp.imag, "Imag")
 is_finite = _unary(jnp.isfinite, "IsFinite")
 is_inf = _unary(jnp.isinf, "IsInf")
 is_nan = _unary(jnp.isnan, "IsNan")
@@ -112,7 +167,6 @@ log1p = _unary(jnp.log1p, "Log1p")
 log_sigmoid = _unary(jax.nn.log_sigmoid, "LogSigmoid")
 logical_not = _unary(jnp.logical_not, "LogicalNot")
 negative = _unary(jnp.negative, "Neg")
-real = _unary(jnp.real, "Real")
 reciprocal = _unary(jnp.reciprocal, "Reciprocal")
 rint = _unary(jnp.rint, "Rint")
 round = _unary(jnp.round, "Round")
@@ -123,13 +177,10 @@ sin = _unary(jnp.sin, "Sin")
 sinh = _unary(jnp.sinh, "Sinh")
 sqrt = _unary(jnp.sqrt, "Sqrt")
 square = _unary(jnp.square, "Square")
-stop_gradient = _unary(jax.lax.stop_gradient, "StopGradient")
 tan = _unary(jnp.tan, "Tan")
 tanh = _unary(jnp.tanh, "Tanh")
 
 add = _binary(jnp.add, "Add")
-atan2 = _binary(jnp.arctan2, "Atan2")
-complex = _binary(jax.lax.complex, "Complex")
 div = _binary(_div, "div")
 div_no_nan = _binary(_div_no_nan, "div_no_nan")
 divide = _binary(jnp.true_divide, "truediv")
@@ -139,32 +190,96 @@ floordiv = _binary(jnp.floor_divide, "floordiv")
 floormod = _binary(jnp.mod, "FloorMod")
 greater = _binary(jnp.greater, "Greater")
 greater_equal = _binary(jnp.greater_equal, "GreaterEqual")
-igamma = _binary(special.gammainc, "Igamma")
-igammac = _binary(special.gammaincc, "Igammac")
 less = _binary(jnp.less, "Less")
 less_equal = _binary(jnp.less_equal, "LessEqual")
 logical_and = _binary(jnp.logical_and, "LogicalAnd")
 logical_or = _binary(jnp.logical_or, "LogicalOr")
 logical_xor = _binary(jnp.logical_xor, "LogicalXor")
-maximum = _binary(jnp.maximum, "Maximum")
-minimum = _binary(jnp.minimum, "Minimum")
+maximum = _binary(larger, "Maximum")
+minimum = _binary(smaller, "Minimum")
 mod = _binary(jnp.mod, "FloorMod")
 multiply = _binary(jnp.multiply, "Mul")
 not_equal = _binary(jnp.not_equal, "NotEqual")
-polygamma = _binary(_polygamma, "Polygamma")
 pow = _binary(jnp.power, "Pow")
 realdiv = _binary(jnp.true_divide, "RealDiv")
-scalar_mul = _binary(jnp.multiply, "Mul")
 squared_difference = _binary(_squared_difference, "SquaredDifference")
 subtract = _binary(jnp.subtract, "Sub")
 truediv = _binary(jnp.true_divide, "truediv")
 truncatediv = _binary(_truncatediv, "TruncateDiv")
 truncatemod = _binary(_truncatemod, "TruncateMod")
-zeta = _binary(special.zeta, "Zeta")
 
-_clip = operation(jnp.clip, "clip_by_value")
+_angle = operation(jnp.angle, "Angle")
+_atan2 = operation(jnp.arctan2, "Atan2")
+_clip = operation(_clipped, "clip_by_value")
+_complex = operation(jax.lax.complex, "Complex")
+_igamma = operation(special.gammainc, "Igamma")
+_igammac = operation(special.gammaincc, "Igammac")
+_imag = operation(jnp.imag, "Imag")
+_polygammas = operation(_polygamma, "Polygamma")
+_real = operation(jnp.real, "Real")
+_scalar_mul = operation(jnp.multiply, "Mul")
+_stop_gradient = operation(jax.lax.stop_gradient, "StopGradient")
+_zeta = operation(special.zeta, "Zeta")
+
+
+def angle(input: Any, name: str | None = None) -> Any:
+    """Returns the angles of complex numbers in radians."""
+    return _angle(input, name=name)
+
+
+def imag(input: Any, name: str | None = None) -> Any:
+    """Returns the imaginary parts of numbers."""
+    return _imag(input, name=name)
+
+
+def real(input: Any, name: str | None = None) -> Any:
+    """Returns the real parts of numbers."""
+    return _real(input, name=name)
+
+
+def stop_gradient(input: Any, name: str | None = None) -> Any:
+    """Returns a tensor to which no gradient is taken."""
+    return _stop_gradient(input, name=name)
+
+
+def atan2(y: Any, x: Any, name: str | None = None) -> Any:
+    """Returns the angles of the points (x, y) in radians, elementwise."""
+    return _atan2(y, x, name=name)
+
+
+def complex(real: Any, imag: Any, name: str | None = None) -> Any:
+    """Returns complex numbers of real and imaginary parts."""
+    return _complex(real, imag, name=name)
+
+
+def igamma(a: Any, x: Any, name: str | None = None) -> Any:
+    """Returns the lower regularized incomplete gamma function, elementwise."""
+    return _igamma(a, x, name=name)
+
+
+def igammac(a: Any, x: Any, name: str | None = None) -> Any:
+    """Returns the upper regularized incomplete gamma function, elementwise."""
+    return _igammac(a, x, name=name)
+
+
+def polygamma(a: Any, x: Any, name: str | None = None) -> Any:
+    """Returns derivatives of order a of `digamma` at x; the orders may be floats."""
+    return _polygammas(a, x, name=name)
+
+
+def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Any:
+    """Returns a tensor multiplied by a scalar."""
+    return _scalar_mul(scalar, x, name=name)
+
+
+def zeta(x: Any, q: Any, name: str | None = None) -> Any:
+    """Returns the Hurwitz zeta function, elementwise."""
+    return _zeta(x, q, name=name)
 
 
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
-    """Returns a tensor whose elements are moved to the nearest values between two bounds."""
+    """Returns a tensor whose elements are moved to the nearest values between two bounds.
+
+    Where the bounds are in the wrong order it is the lower one.
+    """
     return _clip(t, clip_value_min, clip_value_max, name=name)

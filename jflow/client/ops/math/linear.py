@@ -131,7 +131,10 @@ def matrix_triangular_solve(
 
 
 def cholesky(input: Any, name: str | None = None) -> Any:
-    """Returns the lower triangular factors of symmetric positive definite matrices."""
+    """Returns the lower triangular factors of symmetric positive definite matrices.
+
+    Only the lower triangles of these are read; gradients are symmetric.
+    """
     return _cholesky(input, name=name)
 
 
@@ -157,7 +160,10 @@ def svd(
 
 
 def self_adjoint_eig(tensor: Any, name: str | None = None) -> tuple[Any, Any]:
-    """Returns the eigenvalues and eigenvectors of symmetric matrices, the smallest first."""
+    """Returns the eigenvalues and eigenvectors of symmetric matrices, the smallest first.
+
+    Only the lower triangles of these are read.
+    """
     values, vectors = _eigh(tensor, name=name)
     return values, vectors
 
@@ -185,6 +191,32 @@ def _banded(x: Any, lower: int, upper: int) -> Any:
     if upper >= 0:
         is_kept &= columns - rows <= upper
     return jnp.where(is_kept, x, 0)
+
+
+def _mirrored(x: Any) -> Any:
+    """Returns the symmetric matrices that have these lower triangles."""
+    below = _banded(x, -1, 0)
+    return below + _formed(jnp.where(jnp.eye(x.shape[-1], dtype=bool), 0, below), "adjoint")
+
+
+@jax.custom_jvp
+def _symmetric(x: Any) -> Any:
+    return _mirrored(x)
+
+
+@_symmetric.defjvp
+def _derivative_of_symmetric(primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    return _symmetric(x), (dx + _formed(dx, "adjoint")) / 2
+
+
+def _factor(x: Any) -> Any:
+    return jnp.linalg.cholesky(_symmetric(x), symmetrize_input=False)
+
+
+def _eigen(x: Any) -> tuple[Any, Any]:
+    values, vectors = jnp.linalg.eigh(_mirrored(x), symmetrize_input=False)
+    return values, vectors
 
 
 def _solved_triangular(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
@@ -224,13 +256,13 @@ _det = operation(jnp.linalg.det, "MatrixDeterminant")
 _inverse = operation(lambda x, form: jnp.linalg.inv(_formed(x, form)), "MatrixInverse")
 _solve = operation(lambda a, b, form: jnp.linalg.solve(_formed(a, form), b), "MatrixSolve")
 _triangular = operation(_solved_triangular, "MatrixTriangularSolve")
-_cholesky = operation(jnp.linalg.cholesky, "Cholesky")
+_cholesky = operation(_factor, "Cholesky")
 _cholesky_solve = operation(
     lambda chol, rhs: jax.scipy.linalg.cho_solve((chol, True), rhs), "cholesky_solve"
 )
 _qr = operation(lambda x, mode: tuple(jnp.linalg.qr(x, mode)), "Qr")
 _svd = operation(_singular, "Svd")
-_eigh = operation(lambda x: tuple(jnp.linalg.eigh(x)), "SelfAdjointEigV2")
+_eigh = operation(_eigen, "SelfAdjointEigV2")
 _diag = operation(_of_diagonal, "Diag")
 _diag_part = operation(_diagonal_of, "DiagPart")
 _cross = operation(jnp.cross, "Cross")

@@ -401,8 +401,9 @@ def _unit(x: Any, axis: Any, epsilon: float) -> Any:
 def _is_in_top_k(predictions: Any, targets: Any, k: int) -> Any:
     n = predictions.shape[-1]
     is_class = (targets >= 0) & (targets < n)
-    index = jnp.where(is_class, targets, 0)[:, None]
-    own = jnp.take_along_axis(predictions, index, axis=1)
+    # Not by index: there may be no rows.
+    is_own = jnp.arange(n) == targets[:, None]
+    own = jnp.sum(jnp.where(is_own, predictions, 0), axis=1, keepdims=True)
     n_larger = jnp.sum(predictions > own, axis=1)
     is_finite = jnp.all(jnp.isfinite(predictions), axis=1) if k < n else jnp.isfinite(own[:, 0])
     return is_class & (n_larger < k) & is_finite

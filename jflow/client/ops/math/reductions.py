@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from jax.scipy import special
 
 from jflow.base.values import as_dtype
 from jflow.client.ops.lift import operation
+from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.sizes import known_ints
 from jflow.client.ops.strings import cast
 
@@ -43,8 +45,57 @@ def _axes(axis: Any, other: Any) -> tuple[int, ...] | None:
 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
     """Returns the mean; of integers it is an integer, rounded towards zero, as in TensorFlow."""
-    mean = jnp.mean(x, axis, keepdims=keepdims)
-    return mean.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.integer) else mean
+    x = jnp.asarray(x)
+    is_integer = jnp.issubdtype(x.dtype, jnp.integer)
+    return (_integer_mean if is_integer else jnp.mean)(x, axis, keepdims=keepdims)
+
+
+def _integer_mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    axes = range(x.ndim) if axis is None else axis
+    n = jnp.maximum(jnp.asarray(math.prod(x.shape[i] for i in axes), jnp.int32), 1)
+    # What 32 bits cannot hold is the sum, not the sums of quotients and remainders.
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.int32) if x.dtype.itemsize < 4 else x.dtype)
+    quotients, remainders = _divided(wide, n)
+    total = jnp.sum(remainders, axis, dtype=wide.dtype, keepdims=keepdims)
+    more, rest = _divided(total, n)
+    mean = jnp.sum(quotients, axis, dtype=wide.dtype, keepdims=keepdims) + more
+    mean += jnp.where((mean < 0) & (rest > 0), 1, 0) - jnp.where((mean > 0) & (rest < 0), 1, 0)
+    return mean.astype(x.dtype)
+
+
+def _divided(x: Any, n: Any) -> tuple[Any, Any]:
+    """Returns quotients that are rounded towards zero, and remainders."""
+    divisor = jnp.broadcast_to(n.astype(x.dtype), x.shape)
+    return jax.lax.div(x, divisor), jax.lax.rem(x, divisor)
+
+
+def _of_integers(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a reduction that keeps the dtype of small integers, as in TensorFlow."""
+
+    def reduced(x: Any, axis: Any, keepdims: bool) -> Any:
+        x = jnp.asarray(x)
+        dtype = x.dtype if jnp.issubdtype(x.dtype, jnp.integer) else None
+        return fun(x, axis, dtype=dtype, keepdims=keepdims)
+
+    return reduced
+
+
+def _greatest(x: Any, axis: Any, keepdims: bool) -> Any:
+    return jnp.max(x, axis, keepdims=keepdims, initial=_identity(jnp.asarray(x), -1))
+
+
+def _least(x: Any, axis: Any, keepdims: bool) -> Any:
+    return jnp.min(x, axis, keepdims=keepdims, initial=_identity(jnp.asarray(x), 1))
+
+
+def _identity(x: Any, sign: int) -> Any:
+    """Returns what the maximum (-1) or minimum (1) of no elements is; None where there are some."""
+    if 0 not in x.shape or x.dtype == bool:
+        return None
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return sign * jnp.inf
+    least, most = limits_of(x.dtype)
+    return most if sign > 0 else least
 
 
 def _count_nonzero(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -52,7 +103,7 @@ def _count_nonzero(x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _norm(x: Any, axis: Any, keepdims: bool, ord: Any) -> Any:  # noqa: A002
-    values = x if axis is not None or ord not in (2, "euclidean") else jnp.ravel(x)
+    values = x if axis is not None else jnp.ravel(x)
     order = None if ord == "euclidean" and axis is not None and len(axis) == 2 else ord
     order = 2 if order == "euclidean" else order
     axes = axis[0] if axis is not None and len(axis) == 1 else axis
@@ -65,11 +116,11 @@ reduce_any = _reduction(jnp.any, "Any", "the logical or")
 reduce_logsumexp = _reduction(
     special.logsumexp, "ReduceLogSumExp", "the logarithm of the sum of exponentials"
 )
-reduce_max = _reduction(jnp.max, "Max", "the largest elements")
+reduce_max = _reduction(_greatest, "Max", "the largest elements")
 reduce_mean = _reduction(_mean, "Mean", "the means")
-reduce_min = _reduction(jnp.min, "Min", "the smallest elements")
-reduce_prod = _reduction(jnp.prod, "Prod", "the products")
-reduce_sum = _reduction(jnp.sum, "Sum", "the sums")
+reduce_min = _reduction(_least, "Min", "the smallest elements")
+reduce_prod = _reduction(_of_integers(jnp.prod), "Prod", "the products")
+reduce_sum = _reduction(_of_integers(jnp.sum), "Sum", "the sums")
 
 _count = operation(_count_nonzero, "count_nonzero")
 _norms = operation(_norm, "norm")
@@ -113,8 +164,8 @@ def norm(
 
     Args:
       tensor: T[*shape].
-      ord: the order; "euclidean" for the root of the sum of squares.
-      axis: one or two axes; None for all elements.
+      ord: the order; "euclidean" for the root of the sum of squares, "fro" too of matrices.
+      axis: one or two axes; None for all elements, as one vector.
       keepdims, keep_dims: whether the axes stay, of size 1.
       name: name of the operation.
     """
@@ -149,6 +200,26 @@ def argmin(
 ) -> Any:
     """Returns the index of the smallest element along an axis; see `argmax`."""
     return _as(output_type, _arg_min(input, axis=_axis(axis, dimension), name=name))
+
+
+def arg_max(
+    input: Any,  # noqa: A002
+    dimension: Any,
+    output_type: Any = jnp.int32,
+    name: str | None = None,
+) -> Any:
+    """Returns the index of the largest element along an axis; see `argmax`."""
+    return argmax(input, dimension, name, output_type=output_type)
+
+
+def arg_min(
+    input: Any,  # noqa: A002
+    dimension: Any,
+    output_type: Any = jnp.int32,
+    name: str | None = None,
+) -> Any:
+    """Returns the index of the smallest element along an axis; see `argmax`."""
+    return argmin(input, dimension, name, output_type=output_type)
 
 
 def cumsum(
@@ -187,11 +258,17 @@ def _scan(
     fun: Callable[..., Any], first: int, x: Any, axis: int, exclusive: bool, reverse: bool
 ) -> Any:
     x = jnp.flip(x, axis) if reverse else x
-    if exclusive:
-        edge = jnp.full_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis), first)
-        x = jnp.concatenate([edge, jax.lax.slice_in_dim(x, 0, -1, axis=axis)], axis)
+    n = x.shape[axis]
+    # With one element more, an axis whose size may be zero has some, as JAX needs.
+    if has_edge := exclusive or not isinstance(n, int):
+        sizes = list(x.shape)
+        sizes[axis] = 1
+        x = jnp.concatenate([jnp.full(sizes, first, x.dtype), x], axis)
     # TensorFlow keeps the dtype of small integers.
     result = fun(x, axis, dtype=x.dtype)
+    if has_edge:
+        begin = 0 if exclusive else 1
+        result = jax.lax.slice_in_dim(result, begin, begin + n, axis=axis)
     return jnp.flip(result, axis) if reverse else result
 
 

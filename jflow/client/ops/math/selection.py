@@ -13,9 +13,15 @@ import numpy as np
 
 from jflow.base.values import abstract, as_dtype, unknown_dim
 from jflow.client.ops.lift import operand, operation, target_graph
-from jflow.client.ops.math.arrays import select
+from jflow.client.ops.math.arrays import (
+    check_batches,
+    select,
+    with_row,
+    with_rows,
+    without_rows,
+)
+from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.elementwise import equal
-from jflow.client.ops.math.reductions import reduce_max
 from jflow.client.ops.math.shapes import reshape
 from jflow.client.ops.math.sizes import known_int, size_of, sizes_of
 from jflow.compiler.graph import Graph, Tensor
@@ -35,7 +41,8 @@ def gather(
 
     Args:
       params: T[*shape].
-      indices: i[*n]; an index that is out of range gives NaN, or the smallest integer.
+      indices: i[*n]; an index that is out of range, as negative ones are, gives NaN, or the
+        smallest integer.
       validate_indices: without effect, as in TensorFlow.
       name: name of the operation.
       axis: the axis; None for the one behind the batch.
@@ -139,13 +146,13 @@ def boolean_mask(
       tensor: T[*before, *masked, *rest].
       mask: bool[*masked], of known rank.
       name: name of the operation.
-      axis: the number of axes before; None for 0.
+      axis: the number of axes before; None for 0. A negative one counts from the last axis.
 
     Returns:
       T[*before, m, *rest].
 
     Raises:
-      ValueError: if the mask is a scalar.
+      ValueError: if the mask is a scalar, or does not fit the tensor.
       UnimplementedError: in a function that JAX traces, where m must be known.
     """
     instead = "jax.numpy.nonzero(mask, size=…) and jax.numpy.take"
@@ -156,7 +163,8 @@ def boolean_mask(
         raise ValueError("mask cannot be scalar")
     rows = graph.apply(_joined_axes, (values, chosen), {"at": at}, name="Reshape")
     indices = _true_indices(reshape(chosen, [-1]), "Where")
-    return graph.apply(_take_first, (rows, indices), {"axis": at}, name=name or "boolean_mask")
+    given = {"axis": at if at >= 0 else at + chosen.ndim - 1}
+    return graph.apply(_take_first, (rows, indices), given, name=name or "boolean_mask")
 
 
 def sequence_mask(
@@ -180,7 +188,7 @@ def sequence_mask(
         instead = "jflow.sequence_mask(lengths, maxlen=…)"
         graph = _graph_for_sizes("jflow.sequence_mask", instead, lengths)
         lengths = graph.as_tensor(operand(lengths))
-        maxlen = reduce_max(lengths)
+        maxlen = graph.apply(_longest, (lengths,), name="Max")
     return _sequence_mask(lengths, n=size_of(maxlen), dtype=as_dtype(dtype), name=name)
 
 
@@ -212,7 +220,7 @@ def dynamic_stitch(indices: Sequence[Any], data: Sequence[Any], name: str | None
     """Returns a tensor of slices of several tensors, each at its index.
 
     Args:
-      indices: a list of i[*n_i].
+      indices: a list of i[*n_i]; slices of negative ones are left out.
       data: a list of T[*n_i, *rest], as many.
       name: name of the operation.
 
@@ -311,38 +319,62 @@ def _true_indices(mask: Tensor, name: str) -> Tensor:
 
 
 def _joined_axes(x: Any, mask: Any, at: int) -> Any:
+    at = at + x.ndim if at < 0 else at
     masked = x.shape[at : at + mask.ndim]
-    for size, other in zip(masked, mask.shape, strict=True):
-        if size != other:
-            raise ValueError(f"a mask of shape {mask.shape} does not fit the axes {masked}")
+    fits = len(masked) == mask.ndim and at >= 0
+    if not fits or any(size != other for size, other in zip(masked, mask.shape, strict=True)):
+        raise ValueError(f"a mask of shape {mask.shape} does not fit the axes {masked}")
     return jnp.reshape(x, (*x.shape[:at], -1, *x.shape[at + mask.ndim :]))
 
 
 def _take_first(rows: Any, indices: Any, axis: int) -> Any:
-    return jnp.take(rows, indices[:, 0], axis)
+    return _gathered(rows, indices[:, 0], axis, 0)
 
 
 def _gathered(params: Any, indices: Any, axis: int, batch_dims: int) -> Any:
+    params, indices = jnp.asarray(params), jnp.asarray(indices)
+    check_batches(params.shape[:batch_dims], indices.shape[:batch_dims])
+    along = axis if axis >= 0 else axis + params.ndim
+    longer = with_row(with_rows(params, batch_dims), along)
+    taken = _taken(longer, with_rows(indices, batch_dims), along, batch_dims)
+    return without_rows(taken, indices.shape[:batch_dims])
+
+
+def _taken(params: Any, indices: Any, axis: int, batch_dims: int) -> Any:
     if not batch_dims:
-        return jnp.take(params, indices, axis)
-    inner = axis - 1 if axis > 0 else axis
-    one: Any = jax.vmap(lambda x, i: _gathered(x, i, inner, batch_dims - 1))
+        return jnp.take(params, _from_start(indices), axis, mode="fill")
+    one: Any = jax.vmap(lambda x, i: _taken(x, i, axis - 1, batch_dims - 1))
     return one(params, indices)
 
 
 def _gathered_nd(params: Any, indices: Any, batch_dims: int) -> Any:
-    if batch_dims:
-        return jax.vmap(lambda x, i: _gathered_nd(x, i, batch_dims - 1))(params, indices)
     params, indices = jnp.asarray(params), jnp.asarray(indices)
-    # A negative index is out of range, and does not count from the end.
-    sizes = jnp.asarray(params.shape[: indices.shape[-1]], indices.dtype)
-    positions = tuple(jnp.moveaxis(jnp.where(indices < 0, sizes, indices), -1, 0))
-    return params.at[positions].get(mode="fill")
+    check_batches(params.shape[:batch_dims], indices.shape[:batch_dims])
+    longer = with_rows(params, batch_dims + indices.shape[-1])
+    found = _found(longer, with_rows(indices, batch_dims), batch_dims)
+    return without_rows(found, indices.shape[:batch_dims])
+
+
+def _found(params: Any, indices: Any, batch_dims: int) -> Any:
+    if batch_dims:
+        return jax.vmap(lambda x, i: _found(x, i, batch_dims - 1))(params, indices)
+    if not indices.shape[-1]:
+        return jnp.broadcast_to(params, (*indices.shape[:-1], *params.shape))
+    return params.at[_positions(indices)].get(mode="fill")
+
+
+def _positions(indices: Any) -> tuple[Any, ...]:
+    return tuple(jnp.moveaxis(_from_start(indices), -1, 0))
+
+
+def _from_start(indices: Any) -> Any:
+    """Returns indices of which the negative are out of range, where JAX counts from the end."""
+    wide = indices.astype(jnp.int32) if indices.dtype.itemsize < 4 else indices
+    return jnp.where(wide < 0, limits_of(wide.dtype)[1], wide)
 
 
 def _scattered(method: str, tensor: Any, indices: Any, updates: Any) -> Any:
-    sizes = jnp.asarray(tensor.shape[: indices.shape[-1]], indices.dtype)
-    positions = tuple(jnp.moveaxis(jnp.where(indices < 0, sizes, indices), -1, 0))
+    positions = _positions(indices)
     return getattr(tensor.at[positions], method)(updates, mode="drop")
 
 
@@ -355,6 +387,10 @@ def _mask_of(lengths: Any, n: Any, dtype: Any) -> Any:
     return (jnp.arange(n) < jnp.expand_dims(lengths, -1)).astype(dtype)
 
 
+def _longest(lengths: Any) -> Any:
+    return jnp.max(lengths, initial=0)
+
+
 def _greatest(indices: Sequence[Any]) -> Any:
     return jnp.max(jnp.concatenate([jnp.ravel(one) for one in indices]), initial=-1)
 
@@ -365,7 +401,7 @@ def _stitched(indices: Sequence[Any], data: Sequence[Any], n: Any) -> Any:
     whole = jnp.zeros((n, *rest), first.dtype)
     for positions, values in zip(indices, data, strict=True):
         rows = jnp.reshape(values, (-1, *rest))
-        whole = whole.at[jnp.ravel(positions)].set(rows)
+        whole = whole.at[_from_start(jnp.ravel(positions))].set(rows, mode="drop")
     return whole
 
 
