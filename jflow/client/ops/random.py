@@ -63,7 +63,7 @@ def random_normal(
       shape: the shape, as `zeros` takes it.
       mean, stddev: the mean and the standard deviation, what broadcasts against the shape.
       dtype: dtype of the numbers.
-      seed: a seed; its own; None for one that follows from the graph's.
+      seed: a seed; None for one that follows from the graph's.
       name: scope of the operations.
 
     Raises:
@@ -127,7 +127,7 @@ def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None
     Args:
       value: T[*shape].
       size: the sizes, none larger than those of the tensor; as for `zeros`.
-      seed: a seed; its own; None for one that follows from the graph's.
+      seed: a seed; None for one that follows from the graph's.
       name: scope of the operations.
     """
     return _drawn(_cropped, (value,), {"sizes": sizes_of(size)}, seed, name or "random_crop")
@@ -145,7 +145,7 @@ def multinomial(
     Args:
       logits: T[n, classes].
       num_samples: how many to draw for each row.
-      seed: a seed; its own; None for one that follows from the graph's.
+      seed: a seed; None for one that follows from the graph's.
       name: scope of the operations.
       output_dtype: dtype of the classes.
 
@@ -170,12 +170,13 @@ def dropout(
       x: T[*shape], floats.
       keep_prob: the probability that an element stays; or `1 - rate`.
       noise_shape: the shape of the choices, which broadcast; None for that of x.
-      seed: a seed; its own; None for one that follows from the graph's.
+      seed: a seed; None for one that follows from the graph's.
       name: scope of the operations.
       rate: the probability that an element becomes zero.
 
     Raises:
-      ValueError: if none or both of `keep_prob` and `rate` are given, or out of range.
+      ValueError: if none or both of `keep_prob` and `rate` are given, or out of range, or x has no
+        floats.
     """
     if (keep_prob is None) == (rate is None):
         raise ValueError("give one of keep_prob and rate")
@@ -250,6 +251,8 @@ def _classes(key: Any, logits: Any, n: Any, dtype: Any) -> Any:
 
 
 def _dropped(key: Any, x: Any, kept: Any, shape: Any) -> Any:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"dropout scales floats, got {x.dtype}")
     sizes = x.shape if shape is None else shape
     stays = jax.random.bernoulli(jax.random.wrap_key_data(key), kept, sizes)
     return jnp.where(stays, x / kept.astype(x.dtype), 0)

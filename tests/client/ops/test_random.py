@@ -112,6 +112,8 @@ def test_arguments_are_checked():
         tf.nn.dropout(tf.ones([2]))
     with pytest.raises(ValueError, match="from 0 to 1"):
         tf.nn.dropout(tf.ones([2]), keep_prob=1.5)
+    with pytest.raises(ValueError, match="dropout scales floats"):
+        tf.nn.dropout(tf.constant([1, 2]), rate=0.5)
     with pytest.raises(UnimplementedError, match=r"random_normal .* jax\.random"):
         tf.function(lambda: tf.random_normal([2]))()
     with tf.connect(), pytest.raises(UnimplementedError, match=r"jax\.random"):
