@@ -173,7 +173,6 @@ _ROOT = {
     "use jflow.slice, or a slice of Python: x[1:5:2]": "strided_slice",
     "use jflow.name_scope(name, default_name, values)": "op_scope",
     "use jflow.variable_scope(name, default_name, values)": "variable_op_scope",
-    "use the same variable scope twice with reuse=jflow.AUTO_REUSE": "make_template",
     "use glob.glob, and jflow.train.string_input_producer": "matching_files",
     "use jflow.WholeFileReader": "read_file",
     "write the fetched value in Python": "write_file",

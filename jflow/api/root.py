@@ -361,6 +361,7 @@ from jflow.client.variables import get_local_variable as get_local_variable
 from jflow.client.variables import get_variable as get_variable
 from jflow.client.variables import get_variable_scope as get_variable_scope
 from jflow.client.variables import initializers as _initializers
+from jflow.client.variables import make_template as make_template
 from jflow.client.variables import min_max_variable_partitioner as min_max_variable_partitioner
 from jflow.client.variables import no_regularizer as no_regularizer
 from jflow.client.variables import variable_axis_size_partitioner as variable_axis_size_partitioner

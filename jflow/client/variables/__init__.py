@@ -36,3 +36,4 @@ from jflow.client.variables.sharded import ShardedVariable as ShardedVariable
 from jflow.client.variables.store import get_local_variable as get_local_variable
 from jflow.client.variables.store import get_variable as get_variable
 from jflow.client.variables.store import no_regularizer as no_regularizer
+from jflow.client.variables.template import make_template as make_template

@@ -271,8 +271,8 @@ def _enter_scope(
 ) -> Iterator[None]:
     """Makes a scope current; on exit, default names inside it are counted from the start again."""
     opened = scopes.opened
-    before = opened.counts.copy()
     opened.counts[scope.name] += 1
+    before = opened.counts.copy()
     try:
         with scopes.blocks.pushed(scope):
             yield
