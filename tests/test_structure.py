@@ -274,6 +274,7 @@ PUBLIC = [
     "logical_or",
     "logical_xor",
     "loop",
+    "make_template",
     "map_fn",
     "matmul",
     "matrix_band_part",
