@@ -337,7 +337,8 @@ def _feed_key(graph: Graph, key: Any) -> Tensor:
         )
     if not graph.is_feedable(tensor):
         raise ValueError(
-            f"{tensor!r} may not be fed: other operations were built with its value as a shape, an "
-            "axis or a number; use a placeholder or placeholder_with_default for it"
+            f"{tensor!r} may not be fed: it is in a branch or loop, or other operations were built "
+            "with its value as a shape, an axis or a number; use a placeholder or "
+            "placeholder_with_default for it"
         )
     return tensor  # type: ignore[no-any-return]

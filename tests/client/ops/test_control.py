@@ -1,5 +1,8 @@
 """Branches and loops of graph code: on all backends, over devices, and what is refused."""
 
+import collections
+from contextlib import contextmanager
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,6 +214,21 @@ def test_a_case_without_a_true_condition_fails_the_step():
         ),
         (lambda x: tf.case([]), TypeError, "list of pairs"),
         (lambda x: tf.switch_case(tf.to_int32(x), {}), ValueError, "at least one"),
+        (
+            lambda x: tf.switch_case(tf.to_int32(x), [(0, lambda: x), (0, lambda: x)]),
+            ValueError,
+            "two functions",
+        ),
+        (
+            lambda x: tf.while_loop(lambda y, z: True, lambda *y: y, [x, x], [x.shape]),
+            ValueError,
+            "each of 2 loop variables",
+        ),
+        (
+            lambda x: tf.while_loop(lambda y: True, lambda y: y, [tf.placeholder(tf.float32)]),
+            UnimplementedError,
+            "rank of the loop variable",
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error_of_the_call(make, error, message):
@@ -246,3 +264,131 @@ def test_what_no_program_can_do_is_refused_with_its_line():
     ]:
         with pytest.raises(UnimplementedError, match=rf"{message}.*test_control\.py:\d+"):
             make()
+
+
+@pytest.fixture
+def cells(backend: Backend):
+    """Variables on the last device: v of 0, w of 5; and a flag."""
+    with tf.device(backend.devices[-1]):
+        v, w = tf.Variable(0.0, name="v"), tf.Variable(5.0, name="w")
+    return v, w, tf.placeholder(tf.bool, [], name="flag")
+
+
+@contextmanager
+def _initialized(backend: Backend):
+    with backend.session() as session:
+        session.run(tf.global_variables_initializer())
+        yield session
+
+
+def _after_growth(v, make):
+    with tf.control_dependencies([v.assign_add(1.0)]):
+        return make()
+
+
+@pytest.mark.parametrize("what", ["read", "use", "constant", "nested"])
+def test_a_write_in_a_branch_runs_only_if_it_is_chosen(what, cells, backend: Backend):
+    """What a program takes from outside must not run what the body does before it."""
+    v, w, flag = cells
+    results = {
+        "read": w.read_value,
+        "use": lambda: w + 0.0,
+        "constant": lambda: tf.constant(5.0),
+        "nested": lambda: tf.cond(w > 3.0, lambda: w * 1.0, lambda: 0.0),
+    }
+    chosen = tf.cond(flag, lambda: _after_growth(v, results[what]), lambda: 0.0)
+    with _initialized(backend) as session:
+        assert session.run(chosen, {flag: False}) == 0.0
+        assert session.run(v) == 0.0
+        assert session.run(chosen, {flag: True}) == 5.0
+        assert session.run(v) == 1.0
+
+
+def test_a_body_writes_once_an_iteration_and_reads_what_it_has_written(cells, backend: Backend):
+    v, w, _ = cells
+
+    def body(i, x):
+        return i + 1, _after_growth(v, lambda: x + w.read_value() + 10.0 * v)
+
+    loop = tf.while_loop(lambda i, x: i < 4, body, [0, 0.0])
+    rows = tf.map_fn(lambda x: w.assign(w * 2.0 + x), tf.zeros([3]))
+    with _initialized(backend) as session:
+        assert session.run(loop) == [4, 120.0]
+        assert session.run(v) == 4.0
+        assert session.run(rows).tolist() == [10.0, 20.0, 40.0]
+        assert session.run(w) == 40.0
+
+
+@pytest.mark.parametrize("limit", [None, 20])
+@pytest.mark.parametrize("is_implicit", [True, False])
+def test_a_condition_sees_what_the_body_writes(is_implicit, limit, cells, backend: Backend):
+    v, _, _ = cells
+    loop = tf.while_loop(
+        lambda i: (v if is_implicit else v.read_value()) < 5.0,
+        lambda i: _after_growth(v, lambda: i + 1),
+        [0],
+        maximum_iterations=limit,
+    )
+    with _initialized(backend) as session:
+        assert [session.run(loop), session.run(v)] == [5, 5.0]
+
+
+def test_branches_and_loops_read_variables_after_what_is_before_them(cells, backend: Backend):
+    v, w, flag = cells
+    fetches = [
+        _after_growth(v, lambda: tf.cond(flag, lambda: v * 10.0, lambda: 0.0)),
+        tf.cond(w.assign_add(1.0) > 0.0, lambda: w.read_value() + 0.0, lambda: -1.0),
+    ]
+    total = tf.while_loop(
+        lambda i, x: i < 2, lambda i, x: (i + 1, x + v.read_value()), [0, v.assign_add(1.0)]
+    )
+    with _initialized(backend) as session:
+        for n in (1.0, 2.0, 3.0):
+            assert session.run(fetches, {flag: True}) == [10.0 * n, 5.0 + n]
+        assert session.run(total) == [2, 12.0]
+
+
+def test_a_branch_that_is_not_chosen_keeps_what_others_write(cells, backend: Backend):
+    v, _, flag = cells
+    chosen, grow = tf.cond(flag, lambda: v.assign(100.0), lambda: 0.0), v.assign_add(1.0)
+    with _initialized(backend) as session:
+        for _ in range(20):
+            session.run([chosen, grow.op], {flag: False})
+        assert session.run(v) == 20.0
+        started = [
+            session.run_async(one, {flag: False}) for _ in range(20) for one in (chosen, grow)
+        ]
+        for one in started:
+            one.result(60)
+        assert session.run(v) == 40.0
+        assert session.run(chosen, {flag: True}) == 100.0
+        assert session.run(v) == 100.0
+
+
+def test_what_is_made_in_a_body_cannot_be_fed(cells, backend: Backend):
+    _, _, flag = cells
+    made = []
+
+    def branch():
+        made.append(tf.constant(2.0) * 3.0)
+        return made[0] + 1.0
+
+    chosen = tf.cond(flag, branch, lambda: 0.0)
+    with backend.session() as session, pytest.raises(ValueError, match="in a branch or loop"):
+        session.run(chosen, {flag: True, made[0]: 100.0})
+
+
+def test_results_have_the_structure_that_tensorflow_gives_them():
+    flag, x = tf.placeholder(tf.bool, []), tf.constant([2.0, 3.0])
+    assert isinstance(tf.cond(flag, lambda: [x], lambda: [x * 2.0]), tf.Tensor)
+    assert isinstance(tf.cond(flag, lambda: [x], lambda: [x * 2.0], strict=True), list)
+    pair = collections.namedtuple("pair", "n value")
+    last = tf.while_loop(lambda n, _: n < 3, lambda n, x: (n + 1, x), pair(tf.constant(0), x))
+    assert isinstance(last, pair)
+    stopped = [
+        tf.map_fn(tf.square, x, back_prop=False),
+        tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y * y), [0, x], back_prop=False)[1],
+    ]
+    with tf.Session() as session:
+        for y in stopped:
+            assert session.run(tf.gradients(y, x)[0]).tolist() == [0.0, 0.0]

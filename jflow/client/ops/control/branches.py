@@ -43,7 +43,7 @@ def cond(
       pred: bool[], a tensor.
       true_fn, fn1: the function if it is true; returns a pytree of tensors.
       false_fn, fn2: the function if it is false; returns tensors of equal dtypes and shapes.
-      strict: without effect: a list of one tensor stays a list.
+      strict: whether a list or tuple of one tensor stays one; it becomes the tensor otherwise.
       name: scope of the operations.
 
     Raises:
@@ -65,8 +65,8 @@ def cond(
         if chosen.dtype != bool or chosen.aval.shape not in ((), None):
             raise TypeError(f"pred must be bool[], got {chosen!r}")
         whats = [f"{which} of cond {scope!r}" for which in ("true_fn", "false_fn")]
-        bodies = _bodies(graph, branches, whats)
-        return _chosen(graph, bodies, partial(_run_cond, bodies), chosen)
+        bodies = _bodies(graph, branches, whats, chosen)
+        return _chosen(graph, bodies, partial(_run_cond, bodies), chosen, strict)
 
 
 def switch_case(
@@ -74,6 +74,7 @@ def switch_case(
     branch_fns: Mapping[int, Branch] | Sequence[Any],
     default: Branch | None = None,
     name: str = "switch_case",
+    strict: bool = False,
 ) -> Any:
     """Returns what one of several functions returns, by its number.
 
@@ -82,6 +83,7 @@ def switch_case(
       branch_fns: the functions, or pairs of numbers and functions, or a dict of them.
       default: the function for another number; None for that of the largest number.
       name: scope of the operations.
+      strict: as for `cond`.
 
     Raises:
       TypeError, ValueError, UnimplementedError: as `cond`.
@@ -90,6 +92,8 @@ def switch_case(
     if pairs and callable(pairs[0]):
         pairs = [*enumerate(pairs)]
     table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError(f"a number has two functions: {[number for number, _ in pairs]}")
     if not table:
         raise ValueError("switch_case needs at least one function")
     functions: list[Any] = [table.get(i, default) for i in range(max(table) + 1)]
@@ -103,8 +107,8 @@ def switch_case(
     with graph.as_default(), name_scope(name):
         number = graph.as_tensor(operand(branch_index))
         whats = [f"branch {i} of switch_case {name!r}" for i in range(len(branches))]
-        bodies = _bodies(graph, branches, whats)
-        return _chosen(graph, bodies, partial(_run_switch, bodies), number)
+        bodies = _bodies(graph, branches, whats, number)
+        return _chosen(graph, bodies, partial(_run_switch, bodies), number, strict)
 
 
 def case(
@@ -120,7 +124,7 @@ def case(
       pred_fn_pairs: pairs of bool[] and a function, or a dict of them.
       default: the function if none is true; None for an error of the step.
       exclusive: whether it is an error of the step if several are true.
-      strict: without effect, as for `cond`.
+      strict: as for `cond`.
       name: scope of the operations.
 
     Raises:
@@ -145,7 +149,8 @@ def case(
             checks.append(Assert(holds, ["case needs one true condition:", *preds]))
         with control_dependencies(checks):
             number = graph.apply(_first, tuple(preds), name="first")
-        return switch_case(number, [*branches, default or branches[-1]], name="branches")
+        every = [*branches, default or branches[-1]]
+        return switch_case(number, every, name="branches", strict=strict)
 
 
 def _nested(preds: Sequence[Any], branches: Sequence[Branch]) -> Any:
@@ -169,9 +174,11 @@ def _in_range(number: Any, n: int) -> Any:
     return jnp.where((number >= 0) & (number < n), number, n)
 
 
-def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list[TracedBody]:
+def _bodies(
+    graph: Graph, branches: Sequence[Any], whats: Sequence[str], which: Tensor
+) -> list[TracedBody]:
     bodies = [
-        trace_body(graph, fun, (), what, makes_variables=True)
+        trace_body(graph, fun, (), what, after=[which], makes_variables=True)
         for fun, what in zip(branches, whats, strict=True)
     ]
     first = bodies[0]
@@ -191,23 +198,36 @@ def _bodies(graph: Graph, branches: Sequence[Any], whats: Sequence[str]) -> list
 
 
 def _chosen(
-    graph: Graph, bodies: Sequence[TracedBody], run: Callable[..., Any], which: Tensor
+    graph: Graph,
+    bodies: Sequence[TracedBody],
+    run: Callable[..., Any],
+    which: Tensor,
+    is_strict: bool,
 ) -> Any:
     """Adds the branch, and returns the results in their structure."""
     state = merged_state(bodies)
     captures = [body.captures for body in bodies]
-    values = graph.apply(run, (which, read_state(graph, state), captures), name="branch")
-    n = len(bodies[0].avals)
-    results = write_state(graph, state, values[n:], list(values[:n]))
-    return jax.tree.unflatten(bodies[0].tree, results)
+    old = read_state(graph, state, [which])
+    values = graph.apply(run, (which, old, captures), name="branch")
+    n, n_state = len(bodies[0].avals), len(state)
+    new, is_written = values[n : n + n_state], values[n + n_state :]
+    results = write_state(graph, state, new, list(values[:n]), is_written)
+    chosen = jax.tree.unflatten(bodies[0].tree, results)
+    is_single = isinstance(chosen, list | tuple) and len(chosen) == 1 and not is_strict
+    return chosen[0] if is_single else chosen
 
 
 def _functions(bodies: Sequence[TracedBody]) -> list[Callable[[Any, Any], list[Any]]]:
     state = merged_state(bodies)
 
     def function(number: int) -> Callable[[Any, Any], list[Any]]:
-        run = bodies[number].with_state(state)
-        return lambda old, captures: run((), old, captures[number])
+        body = bodies[number]
+        run, own = body.with_state(state), dict(zip(body.state, body.written, strict=True))
+        is_written = [own.get(ref, False) for ref in state]
+        return lambda old, captures: [
+            *run((), old, captures[number]),
+            *map(jnp.asarray, is_written),
+        ]
 
     return [function(number) for number in range(len(bodies))]
 

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import declared
-from jflow.client.ops.control.body import TracedBody, read_state, strong, trace_body, write_state
+from jflow.client.ops.control.body import (
+    TracedBody,
+    read_state,
+    strong,
+    trace_body,
+    without_derivatives,
+    write_state,
+)
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.errors import UnimplementedError
@@ -40,7 +47,7 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
       loop_vars: a list or tuple of pytrees of tensors, or one tensor: their first values.
       shape_invariants: as TensorFlow's; the sizes must be those of the first values.
       parallel_iterations, swap_memory: without effect: XLA decides.
-      back_prop: whether derivatives are wanted.
+      back_prop: whether derivatives flow through the loop.
       name: scope of the operations.
       maximum_iterations: how often at most: a number, an integer tensor, or None for no limit.
       return_same_structure: whether a list of one variable is returned as a list.
@@ -70,10 +77,10 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
             if back_prop or maximum_iterations is None
             else (graph.as_tensor(maximum_iterations))
         )
-        results = _added(graph, cond, body, first, scope, limit)
+        results = _added(graph, cond, body, first, scope, limit, back_prop)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
     if is_listed:
-        packed = type(loop_vars)(last) if type(loop_vars) in (list, tuple) else last
+        packed = _like(loop_vars, last)
         return packed if return_same_structure or len(results) > 1 else last[0]
     return last[0]
 
@@ -85,21 +92,29 @@ def _added(
     first: Any,
     scope: str,
     limit: Any,
+    has_derivatives: bool,
 ) -> list[Tensor]:
     """Adds the loop, and returns the last values of the leaves of the loop variables."""
+    leaves = jax.tree.leaves(first)
+    if unknown := [x for x in leaves if x.aval.shape is None]:
+        raise UnimplementedError(
+            f"the rank of the loop variable {unknown[0]!r} is unknown; declare it by ensure_shape"
+        )
     avals = jax.tree.map(lambda x: strong(x.aval), first)
-    goes_on = trace_body(graph, cond, avals, f"the condition of {scope!r}", may_write=False)
+    step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}", after=leaves)
+    what = f"the condition of {scope!r}"
+    goes_on = trace_body(graph, cond, avals, what, after=leaves, others=step.state, may_write=False)
     if [(x.dtype, x.shape) for x in goes_on.avals] != [(jnp.dtype(bool), ())]:
         raise TypeError(f"{goes_on.what} must return bool[], got {goes_on.avals}")
-    step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}")
     _check_results(step, avals)
     if isinstance(limit, Symbolic) or limit is None:
         run: Any = partial(_run_while, goes_on, step)
         limits = () if limit is None else (graph.as_tensor(limit),)
     else:
         run, limits = partial(_run_bounded, goes_on, step, int(limit)), ()
-    old = read_state(graph, step.state)
-    args = (jax.tree.leaves(first), old, goes_on.captures, step.captures, limits)
+    old = read_state(graph, step.state, leaves)
+    args = (leaves, old, goes_on.captures, step.captures, limits)
+    run = run if has_derivatives else without_derivatives(run)
     values = graph.apply(run, args, name="loop")
     n = len(step.avals)
     return write_state(graph, step.state, values[n:], list(values[:n]))
@@ -122,6 +137,10 @@ def _check_invariants(invariants: Any, first: Any) -> None:
         return
     given = jax.tree.leaves(tuple(invariants), is_leaf=lambda x: hasattr(x, "as_list"))
     avals = [x.aval for x in jax.tree.leaves(first)]
+    if len(given) != len(avals):
+        raise ValueError(
+            f"expected a shape invariant for each of {len(avals)} loop variables, got {len(given)}"
+        )
     for shape, aval in zip(given, avals, strict=True):
         wanted = shape.as_list() if hasattr(shape, "as_list") else None
         if wanted is None or any(
@@ -154,12 +173,12 @@ def _check_results(step: TracedBody, avals: Any) -> None:
 def _run_while(
     goes_on: TracedBody, step: TracedBody, first: Any, old: Any, outer: Any, inner: Any, limits: Any
 ) -> Any:
-    is_on, run = goes_on.with_state(()), step.with_state(step.state)
+    is_on, run = goes_on.with_state(step.state), step.with_state(step.state)
     n = len(first)
 
     def holds(carry: Any) -> Any:
         number, values = carry
-        (on,) = is_on(values[:n], (), outer)
+        on, *_ = is_on(values[:n], values[n:], outer)
         return on & (number < limits[0]) if limits else on
 
     def body(carry: Any) -> Any:
@@ -180,11 +199,11 @@ def _run_bounded(
     inner: Any,
     limits: Any,
 ) -> Any:
-    is_on, run = goes_on.with_state(()), step.with_state(step.state)
+    is_on, run = goes_on.with_state(step.state), step.with_state(step.state)
     n = len(first)
 
     def body(values: Any, _: Any) -> Any:
-        (on,) = is_on(values[:n], (), outer)
+        on, *_ = is_on(values[:n], values[n:], outer)
         return jax.lax.cond(
             on, lambda old: run(old[:n], old[n:], inner), lambda old: [*old], values
         ), None
@@ -209,4 +228,10 @@ def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
     last = jax.lax.while_loop(holds, step, start)[1]
     if not isinstance(loop_vars, list | tuple):
         return last[0]
-    return type(loop_vars)(last) if type(loop_vars) in (list, tuple) else last
+    return _like(loop_vars, last)
+
+
+def _like(loop_vars: Any, last: Any) -> Any:
+    """Returns the last values as a list, tuple or namedtuple, as the first ones are."""
+    kind = type(loop_vars)
+    return kind(*last) if hasattr(loop_vars, "_fields") else kind(last)

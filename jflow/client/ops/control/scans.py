@@ -9,7 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.client.ops.control.body import TracedBody, read_state, strong, trace_body, write_state
+from jflow.client.ops.control.body import (
+    TracedBody,
+    read_state,
+    strong,
+    trace_body,
+    without_derivatives,
+    write_state,
+)
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, name_scope
 from jflow.errors import UnimplementedError
@@ -31,7 +38,8 @@ def map_fn(
       fn: function of a row: of the structure of `elems`, without the first axis.
       elems: a pytree of T[n, ...].
       dtype: the structure and dtypes of the results; they are those that the function returns.
-      parallel_iterations, back_prop, swap_memory, infer_shape: without effect.
+      back_prop: whether derivatives flow through it.
+      parallel_iterations, swap_memory, infer_shape: without effect.
       name: scope of the operations.
 
     Returns:
@@ -40,7 +48,11 @@ def map_fn(
     Raises:
       UnimplementedError: as `cond`.
     """
-    return _over_rows(lambda _, row: ((), fn(row)), (), elems, name or "map", False)[1]
+
+    def step(_: Any, row: Any) -> tuple[Any, Any]:
+        return (), fn(row)
+
+    return _over_rows(step, (), elems, name or "map", False, back_prop)[1]
 
 
 def foldl(
@@ -58,14 +70,17 @@ def foldl(
       fn: function of the value and a row; returns the next value, of equal dtypes and shapes.
       elems: a pytree of T[n, ...].
       initializer: the first value; None for the first row, which is then left out.
-      parallel_iterations, back_prop, swap_memory: without effect.
+      back_prop: whether derivatives flow through it.
+      parallel_iterations, swap_memory: without effect.
       name: scope of the operations.
 
     Raises:
       TypeError, ValueError: if the function returns other dtypes, structures or shapes.
       UnimplementedError: as `cond`.
     """
-    return _folded(fn, elems, initializer, name or "foldl", is_reverse=False, keeps=False)
+    return _folded(
+        fn, elems, initializer, name or "foldl", back_prop, is_reverse=False, keeps=False
+    )
 
 
 def foldr(
@@ -78,7 +93,7 @@ def foldr(
     name: str | None = None,
 ) -> Any:
     """As `foldl`, from the last row on."""
-    return _folded(fn, elems, initializer, name or "foldr", is_reverse=True, keeps=False)
+    return _folded(fn, elems, initializer, name or "foldr", back_prop, is_reverse=True, keeps=False)
 
 
 def scan(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
@@ -104,7 +119,9 @@ def scan(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     Raises:
       TypeError, ValueError, UnimplementedError: as `foldl`.
     """
-    return _folded(fn, elems, initializer, name or "scan", is_reverse=reverse, keeps=True)
+    return _folded(
+        fn, elems, initializer, name or "scan", back_prop, is_reverse=reverse, keeps=True
+    )
 
 
 def _folded(
@@ -112,6 +129,7 @@ def _folded(
     elems: Any,
     initializer: Any,
     name: str,
+    has_derivatives: bool,
     *,
     is_reverse: bool,
     keeps: bool,
@@ -124,14 +142,14 @@ def _folded(
         return new, new if keeps else ()
 
     if initializer is not None:
-        last, kept = _over_rows(step, initializer, elems, name, is_reverse)
+        last, kept = _over_rows(step, initializer, elems, name, is_reverse, has_derivatives)
         return kept if keeps else last
     at = -1 if is_reverse else 0
     rest = slice(None, -1) if is_reverse else slice(1, None)
     arrays = jax.tree.map(_as_tensor, elems, is_leaf=_is_symbolic)
     first = jax.tree.map(lambda x: x[at], arrays, is_leaf=_is_symbolic)
     others = jax.tree.map(lambda x: x[rest], arrays, is_leaf=_is_symbolic)
-    last, kept = _over_rows(step, first, others, name, is_reverse)
+    last, kept = _over_rows(step, first, others, name, is_reverse, has_derivatives)
     if not keeps:
         return last
     join = partial(_joined, is_reverse)
@@ -163,6 +181,7 @@ def _over_rows(
     elems: Any,
     name: str,
     is_reverse: bool,
+    has_derivatives: bool,
 ) -> tuple[Any, Any]:
     """Returns the last value, and what the step has kept for each row."""
     graph = target_graph(first, elems)
@@ -171,7 +190,8 @@ def _over_rows(
         rows = jax.tree.map(jnp.asarray, elems)
         return jax.lax.scan(step, start, rows, reverse=is_reverse)
     with graph.as_default(), name_scope(name):
-        return _added(graph, step, first, elems, f"fn of {name!r}", is_reverse)
+        what = f"fn of {name!r}"
+        return _added(graph, step, first, elems, what, is_reverse, has_derivatives)
 
 
 def _added(
@@ -181,6 +201,7 @@ def _added(
     elems: Any,
     what: str,
     is_reverse: bool,
+    has_derivatives: bool,
 ) -> tuple[Any, Any]:
     def as_tensors(tree: Any) -> Any:
         return jax.tree.map(lambda x: graph.as_tensor(operand(x)), tree, is_leaf=_is_symbolic)
@@ -195,11 +216,13 @@ def _added(
         raise UnimplementedError("the rank of a value is unknown; declare it by ensure_shape")
     values = jax.tree.map(lambda x: strong(x.aval), start)
     row = jax.tree.map(lambda x: jax.core.ShapedArray(x.aval.shape[1:], x.dtype), rows)
-    body = trace_body(graph, step, (values, row), what)
+    before = [*jax.tree.leaves(start), *jax.tree.leaves(rows)]
+    body = trace_body(graph, step, (values, row), what, after=before)
     n = _check_values(body, values)
-    old = read_state(graph, body.state)
+    old = read_state(graph, body.state, before)
     args = (jax.tree.leaves(start), jax.tree.leaves(rows), old, body.captures)
-    run = partial(_run_scan, body, n, is_reverse)
+    run: Any = partial(_run_scan, body, n, is_reverse)
+    run = run if has_derivatives else without_derivatives(run)
     results = graph.apply(run, args, name="loop")
     n_all = len(body.avals)
     after = write_state(graph, body.state, results[n_all:], list(results[:n_all]))
