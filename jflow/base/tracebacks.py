@@ -62,7 +62,7 @@ _NOT_WRAPPED = frozenset(
 _CALLED_INSIDE = frozenset(
     {
         *("Graph.add", "Graph.apply", "Graph.as_tensor", "Graph.constant", "Graph.declare"),
-        *("Graph.handle_of", "Graph.inline", "Members.tensor_of", "Graph.unique_name"),
+        *("Graph.handle_of", "Graph.inline", "Members.tensor_of", "ScopedMembers.unique_name"),
         *("Operation.__init__", "Tensor.__init__", "Tensor.to_tensor", "Variable.to_tensor"),
     }
 )

@@ -32,6 +32,13 @@ from jflow.plan.xla.structure import structure_of
 
 _WORD = re.compile(r"\w+")
 
+_SLICES = {
+    "slice": "limit_indices",
+    "dynamic_slice": "slice_sizes",
+    "gather": "slice_sizes",
+}
+"""The parameter of each primitive that takes slices, of at most the size of the operand."""
+
 N_KEPT = 128
 """How many exported programs a process keeps, those that were used last."""
 
@@ -73,11 +80,27 @@ def _serialized(program: jex.ClosedJaxpr, platform: str, axes: Axes) -> Array:
     while may_be_zero:
         resizing = jaxprs.Resizing(internals.with_smaller_symbols(may_be_zero))
         try:
-            return serialize(resizing.closed(program), platform, axes)
+            resized = resizing.closed(program)
+            _check_slices(resized.jaxpr)
+            return serialize(resized, platform, axes)
         except jax.errors.InconclusiveDimensionOperation as error:
             named = may_be_zero.intersection(_WORD.findall(str(error).partition("\n")[0]))
             may_be_zero -= named or may_be_zero
     return serialize(program, platform, axes)
+
+
+def _check_slices(jaxpr: jex.Jaxpr) -> None:
+    """Raises InconclusiveDimensionOperation if a slice may be larger than what it is taken of.
+
+    JAX has compared them where it traced the program, with sizes of at least 1.
+    """
+    for eqn in jaxpr.eqns:
+        if (name := _SLICES.get(eqn.primitive.name)) is not None:
+            operand: Any = eqn.invars[0].aval
+            for size, taken in zip(operand.shape, eqn.params[name], strict=True):
+                _ = size >= taken  # it raises
+        for inner in jex.jaxprs_in_params(eqn.params):
+            _check_slices(inner)
 
 
 class _Stripper:

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from jflow.net.protocol.v1 import handshake_pb2, plan_pb2, service_pb2, tensor_pb2
-from jflow.state.records.v1 import example_pb2, summary_pb2
+from jflow.state.records.v1 import example_pb2, summary_pb2, typed_example_pb2
 
 ROOT = Path(__file__).parents[3]
 MODULES = {
@@ -20,6 +20,7 @@ MODULES = {
     "jflow/v1/tensor": tensor_pb2,
     "jflow/records/v1/example": example_pb2,
     "jflow/records/v1/summary": summary_pb2,
+    "jflow/records/v1/typed_example": typed_example_pb2,
 }
 
 _FIELD = re.compile(r"(?:(repeated|optional) )?([\w.]+|map<\w+, \w+>) (\w+) = (\d+);")
