@@ -22,8 +22,8 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that adds `fun` to the graph of its arguments instead of computing it.
 
     It takes tensors, variables and arrays where `fun` takes arrays, and the name of the operation
-    as `name`. Inside a function that JAX traces, and
-    with eager variables as arguments, it calls `fun`.
+    as `name`. Inside a function that JAX traces, and with eager variables as arguments, it calls
+    `fun`.
     """
 
     @wraps(fun)
@@ -44,7 +44,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def operation(fun: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Lifts a function as `lift`, and gives its operations TensorFlow's name unless told another.
+    """Lifts a function as `lift`; its operations have this name, that of TensorFlow, by default.
 
     Lists and tuples of numbers and tensors count as arrays, as TensorFlow packs them. The name is
     an argument `name` behind those of `fun`, and may be None.

@@ -13,7 +13,7 @@ from jflow.base.values import Array, is_string_tensor
 from jflow.errors import InvalidArgumentError
 
 _N_SHOWN = 3
-"""The elements of a value that are shown unless told otherwise, as in TensorFlow."""
+"""The elements of a value that are shown by default, as in TensorFlow."""
 _MAX_COUNTED = 1000
 """At most so many operations are counted: their keys are the client's, without end."""
 _MAX_KEY = 64

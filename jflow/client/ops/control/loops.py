@@ -72,11 +72,9 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     with graph.as_default(), name_scope(scope):
         first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
         _check_invariants(shape_invariants, first)
-        limit = (
-            maximum_iterations
-            if back_prop or maximum_iterations is None
-            else (graph.as_tensor(maximum_iterations))
-        )
+        limit = maximum_iterations
+        if limit is not None and not back_prop:
+            limit = graph.as_tensor(limit)
         results = _added(graph, cond, body, first, scope, limit, back_prop)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
     if is_listed:

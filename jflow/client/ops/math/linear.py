@@ -83,7 +83,7 @@ def trace(x: Any, name: str | None = None) -> Any:
 
 
 def matrix_transpose(a: Any, name: str | None = None, conjugate: bool = False) -> Any:
-    """Returns matrices transposed; their conjugates if told to."""
+    """Returns matrices transposed; their conjugates if `conjugate` is set."""
     return _matrix_transpose(a, form="adjoint" if conjugate else "transpose", name=name)
 
 
@@ -152,7 +152,7 @@ def qr(input: Any, full_matrices: bool = False, name: str | None = None) -> tupl
 def svd(
     tensor: Any, full_matrices: bool = False, compute_uv: bool = True, name: str | None = None
 ) -> Any:
-    """Returns the singular values of matrices, and their left and right vectors if told to.
+    """Returns the singular values of matrices, and, if `compute_uv`, their left and right vectors.
 
     In the order of TensorFlow, s, u and v, for which `u @ diag(s) @ adjoint(v)` is the matrix.
     """
