@@ -106,6 +106,11 @@ class OpError(Exception):
             self.message += f" [{self.op!r} was made at {made_at}]"
         self.args = (self.message,)
 
+    def add(self, what: str) -> None:
+        """Adds to the end of the message."""
+        self.message += f"; {what}"
+        self.args = (self.message,)
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), {**vars(self)}))
 

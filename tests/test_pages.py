@@ -23,7 +23,7 @@ PAGES = {
     "export": 2,
     "failures": 2,
     "features": 2,
-    "graphs": 2,
+    "graphs": 3,
     "loops": 2,
     "meshes": 1,
     "models": 1,

@@ -21,8 +21,6 @@ from jflow.plan.plan import Send as Send
 from jflow.plan.plan import Slot as Slot
 from jflow.plan.plan import feed_indices as feed_indices
 from jflow.plan.plan import fetch_indices as fetch_indices
-from jflow.plan.plan import slots_filled as slots_filled
-from jflow.plan.plan import slots_read as slots_read
 from jflow.plan.plan import stride_of as stride_of
 from jflow.plan.state import VARYING as VARYING
 from jflow.plan.state import ResourceSpec as ResourceSpec
@@ -30,6 +28,9 @@ from jflow.plan.state import VariableKey as VariableKey
 from jflow.plan.state import VariableSpec as VariableSpec
 from jflow.plan.state import owner_of as owner_of
 from jflow.plan.state import private_container as private_container
+from jflow.plan.uses import slots_filled as slots_filled
+from jflow.plan.uses import slots_read as slots_read
+from jflow.plan.uses import uses_state as uses_state
 from jflow.plan.verify import MAX_OPERANDS as MAX_OPERANDS
 from jflow.plan.verify import MAX_SLOTS as MAX_SLOTS
 from jflow.plan.verify import MAX_WINDOW as MAX_WINDOW

@@ -276,7 +276,8 @@ class Loop:
 
     Attributes:
       number: identifies the loop in its step.
-      body: the plan of one iteration, in dataflow order; it uses no variables and no resources.
+      body: the plan of one iteration, in dataflow order. It names no variables and resources: its
+        instructions refer to those of the plan that the loop is in, or the loops around it.
       trips: the number of iterations, or the largest with a predicate; at least 1.
       window: how many iterations may be under way on this device, at least 1.
       stride: more than the edges of the body, with those of inner loops in their iterations.
@@ -448,31 +449,6 @@ def _with_body(one: Instruction) -> str:
         return str(one)
     body = one.body.text().replace("\n", "\n        ")
     return f"{one}\n        {body}"
-
-
-def slots_filled(one: Instruction) -> tuple[Slot, ...]:
-    """Returns the slots that an instruction fills."""
-    match one:
-        case Run():
-            held = (slot for _, slot in (*one.before, *one.after))
-            return *one.outputs, *held, *(slot for _, slot, _ in one.defaults)
-        case Call() | Loop():
-            return one.outputs
-        case Recv() | Feed():
-            return () if one.slot is None else (one.slot,)
-    return ()
-
-
-def slots_read(one: Instruction) -> tuple[Slot, ...]:
-    """Returns the slots that an instruction reads."""
-    match one:
-        case Run():
-            return *one.inputs, *(default for _, _, default in one.defaults)
-        case Call() | Loop():
-            return one.inputs
-        case Send() | Fetch():
-            return () if one.slot is None else (one.slot,)
-    return ()
 
 
 def stride_of(plans: Iterable[Plan]) -> int:

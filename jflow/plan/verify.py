@@ -32,10 +32,9 @@ from jflow.plan.plan import (
     Recv,
     Run,
     Send,
-    slots_filled,
-    slots_read,
 )
 from jflow.plan.state import VARYING, VariableKey, check_sharding
+from jflow.plan.uses import slots_filled, slots_read
 
 MAX_SLOTS = 1 << 20
 """Maximum number of slots of a plan; a task allocates all of them for each step. Something has to
@@ -118,10 +117,14 @@ class _PlanVerifier:
       plan: the plan.
       loop: the loop that it is the body of; None if it is the plan of a device.
       depth: in how many loops it is.
+      outer: the plan whose variables and resources its instructions refer to; itself if None.
     """
 
-    def __init__(self, plan: Plan, loop: Loop | None = None, depth: int = 0) -> None:
+    def __init__(
+        self, plan: Plan, loop: Loop | None = None, depth: int = 0, outer: Plan | None = None
+    ) -> None:
         self._depth = depth
+        self._outer = outer or plan
         self._plan = plan
         self._loop = loop
         self._filled: dict[Any, int] = {}
@@ -175,7 +178,7 @@ class _PlanVerifier:
     def _check_body(self, loop: Loop) -> None:
         plan = self._plan
         if plan.variables or plan.resources:
-            self._fail("the body of a loop uses variables or resources")
+            self._fail("the body of a loop names variables or resources")
         if not plan.stages or len(plan.after) != len(plan.stages):
             self._fail("the body of a loop is not in dataflow order, or has no stages")
         carried = [carry.feed for carry in loop.carries]
@@ -365,7 +368,7 @@ class _PlanVerifier:
             self._fail("it holds the new value of a variable that it does not write", run)
 
     def _check_numbers(self, variables: Iterable[Any], one: Instruction) -> None:
-        n_variables = len(self._plan.variables)
+        n_variables = len(self._outer.variables)
         for variable in variables:
             if not _is_index(variable, n_variables):
                 self._fail(f"variable {variable} is out of range of {n_variables} variables", one)
@@ -425,7 +428,7 @@ class _PlanVerifier:
             self._fill(slot, self._stage, loop)
         if loop.body.device != self._plan.device:
             self._fail(f"the body of a loop is for {loop.body.device}")
-        _PlanVerifier(loop.body, loop, self._depth + 1).verify()
+        _PlanVerifier(loop.body, loop, self._depth + 1, self._outer).verify()
 
     def _check_call(self, call: Call) -> None:
         self._check_names((call.function,), "the name of a function", call)
@@ -434,7 +437,7 @@ class _PlanVerifier:
         self._check_numbers(call.variables, call)
         if call.variables and (call.resources or call.function == CALLBACK):
             self._fail("only a function without resources asks for variables", call)
-        n_resources = len(self._plan.resources)
+        n_resources = len(self._outer.resources)
         for resource in call.resources:
             if not _is_index(resource, n_resources):
                 self._fail(f"resource {resource} is out of range of {n_resources} resources", call)

@@ -1,10 +1,10 @@
 """The long runs: `python -m tests.chaos`, with JFLOW_CHAOS_SEED.
 
 Producers and consumers of a queue are killed for JFLOW_CHAOS_SECONDS, then tasks in
-JFLOW_CHAOS_SAVES saves, and while closures count, in exactly-once mode: JFLOW_CHAOS_WORKERS
-workers, JFLOW_CHAOS_SERVERS parameter servers, JFLOW_CHAOS_COORDINATORS coordinators, and
-JFLOW_CHAOS_POINTS tasks at each failpoint around an acknowledgement; in the default mode,
-JFLOW_CHAOS_DEFAULT workers. A number of 0 leaves a part out.
+JFLOW_CHAOS_SAVES saves, JFLOW_CHAOS_LOOPS workers whose loops run, and tasks while closures count.
+In exactly-once mode these are JFLOW_CHAOS_WORKERS workers, JFLOW_CHAOS_SERVERS parameter servers,
+JFLOW_CHAOS_COORDINATORS coordinators, and JFLOW_CHAOS_POINTS tasks at each failpoint around an
+acknowledgement; in the default mode, JFLOW_CHAOS_DEFAULT workers. A number of 0 leaves a part out.
 
 Each run adds a record to `bench/chaos.jsonl`; the totals of all of them are printed in the end.
 """
@@ -25,6 +25,7 @@ from tests.chaos.chaos import Least, Outcome, run_chaos
 from tests.chaos.coordinator import FEW, MANY, run_coordinated
 from tests.chaos.counts import AT_LEAST_ONCE, EXACTLY_ONCE, CountOutcome
 from tests.chaos.faults import PS_POINTS, WORKER_POINTS, Faults
+from tests.chaos.loops import LoopsOutcome, run_loops
 from tests.chaos.saves import SavesOutcome, run_saves
 from tests.chaos.totals import ChaosRecord, append, commit, load, now, points, table
 
@@ -66,6 +67,9 @@ def _runs(seed: int, folder: Path) -> Iterator[tuple[ChaosRecord, Path]]:
     if n_saves := _number("SAVES", 200):
         place, begun = _made(folder / "saves"), time.monotonic()
         yield _of_saves(run_saves(n_saves, seed, place), time.monotonic() - begun), place
+    if n_loops := _number("LOOPS", 100):
+        place, begun = _made(folder / "loops"), time.monotonic()
+        yield _of_loops(run_loops(n_loops, seed), time.monotonic() - begun), place
     for number, (faults, effects, n_closures) in enumerate(_faults()):
         place = _made(folder / f"counts-{number}")
         outcome = run_coordinated(faults, seed + number, place, effects, n_closures)
@@ -110,6 +114,12 @@ def _of_saves(outcome: SavesOutcome, seconds: float) -> ChaosRecord:
     return ChaosRecord(
         now(), commit(), "", outcome.seed, faults, seconds, outcome.n_saves, violations=found
     )
+
+
+def _of_loops(outcome: LoopsOutcome, seconds: float) -> ChaosRecord:
+    print(outcome, flush=True)
+    faults, found = {"workers in a loop": outcome.n_kills}, tuple(outcome.violations)
+    return ChaosRecord(now(), commit(), "", outcome.seed, faults, seconds, violations=found)
 
 
 def _of_counts(outcome: CountOutcome) -> ChaosRecord:

@@ -10,6 +10,7 @@ from tests.chaos.chaos import Least, run_chaos
 from tests.chaos.coordinator import run_coordinated
 from tests.chaos.counts import AT_LEAST_ONCE
 from tests.chaos.faults import Faults
+from tests.chaos.loops import run_loops
 from tests.chaos.saves import TASKS, run_saves
 
 
@@ -27,6 +28,12 @@ def test_a_task_that_is_killed_in_a_save_leaves_the_old_or_the_new_checkpoint(
     outcome = run_saves(1, seed=0, folder=tmp_path, kills=kills)
     assert not outcome.violations, outcome.violations
     assert outcome.n_kills == 1
+
+
+def test_a_loop_whose_task_is_killed_loses_one_element_and_counts_none_twice() -> None:
+    outcome = run_loops(2, seed=0, n_elements=100_000)
+    assert not outcome.violations, outcome.violations
+    assert outcome.n_counted >= 40
 
 
 def test_counters_are_exact_whatever_is_killed(tmp_path: Path) -> None:

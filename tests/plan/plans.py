@@ -361,7 +361,7 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     ),
     "a body that uses variables": (
         _bad(replace(LOOP, body=replace(BODY, variables=(X,)))),
-        "the body of a loop uses variables or resources",
+        "the body of a loop names variables or resources",
     ),
     "a body one after another": (
         _bad(replace(LOOP, body=replace(BODY, after=()))),

@@ -33,7 +33,7 @@ from jflow.client.stateful import GraphVariable
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, request
 from jflow.compiler.graph.gradient import is_recorded
 from jflow.compiler.graph.importing import location_of
-from jflow.compiler.graph.primitives import calls_client
+from jflow.compiler.graph.primitives import calls_client, is_stateful_control_flow
 from jflow.errors import UnimplementedError
 from jflow.plan.xla import jaxprs
 
@@ -108,6 +108,11 @@ class _GraphWriter:
             raise UnexportableError(
                 "it calls a Python function of this process; leave it out of the graph, or "
                 "compute it before and feed the result"
+            )
+        if is_stateful_control_flow(eqn):
+            raise UnexportableError(
+                "it is a branch or loop with effects, which files do not have; leave it out of the "
+                "graph, or make it anew in the program that loads the graph"
             )
         if is_recorded(op):
             raise UnexportableError(

@@ -16,9 +16,9 @@ from jflow.client.recording.former_values import reading_plans
 from jflow.client.recording.recorder import RunRecorder
 from jflow.client.run_log import LogWriter
 from jflow.client.run_log.records import LogCall, LogResults, LogRun, LogStep
-from jflow.errors import OpError
+from jflow.errors import OpError, UnimplementedError
 from jflow.net.protocol import MasterClient, plan_to_bytes
-from jflow.plan import Plan
+from jflow.plan import Plan, uses_state
 from jflow.plan import Run as ProgramRun
 from jflow.state.journal import N_ATTEMPTS, N_IDS, RECORDED
 from jflow.state.records.crc32c import checksum
@@ -45,7 +45,18 @@ class SessionRecorder:
         self._ids = itertools.count(first, N_ATTEMPTS)
 
     def step(self, plans: Sequence[Plan], artifacts: Mapping[str, Array]) -> StepRecorder:
-        """Returns what records the runs of a step."""
+        """Returns what records the runs of a step.
+
+        Raises:
+          UnimplementedError: if a loop in it uses state; a log has a step's uses, not a loop's.
+        """
+        for loop in (loop for plan in plans for loop in plan.loops):
+            if uses_state(loop):
+                raise UnimplementedError(
+                    f"a recorded session cannot run {loop.op!r}, a branch or loop that uses "
+                    "variables or queues in its iterations: run it in a session without a log",
+                    op=loop.op or None,
+                )
         return StepRecorder(self._recorder, self._ids, plans, artifacts)
 
     def joined(

@@ -9,12 +9,14 @@ import jax.extend.core as jex
 
 from jflow.compiler.graph.callbacks import has_effects
 from jflow.compiler.graph.primitives import (
+    ACCESSES,
     EFFECTS,
     WRITES,
     HasEquation,
     ResourceRef,
     VariableRef,
     host_p,
+    is_stateful,
     state_of,
 )
 
@@ -29,11 +31,16 @@ class EffectOrder(Generic[O]):
 
     Operations with JAX effects (callbacks, and loops that contain callbacks) keep their order.
 
+    Args:
+      is_total: whether all changes of state keep their order, and reads run after the changes
+        before them, as in a program that does one thing after another.
+
     Attributes:
       effects: the operations so far that run even if their results are not used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_total: bool = False) -> None:
+        self._is_total = is_total
         self.effects: list[O] = []
         self._last_effects: Sequence[O] = ()
         self._last_change: dict[_Ref, O] = {}
@@ -42,7 +49,7 @@ class EffectOrder(Generic[O]):
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """Returns the operations that must run before an equation's operation."""
         earlier: list[O] = []
-        if has_effects(eqn):
+        if has_effects(eqn) or (self._is_total and is_stateful(eqn)):
             earlier.extend(self._last_effects)
         for ref in state_of(eqn):
             if ref in self._last_change:
@@ -54,7 +61,7 @@ class EffectOrder(Generic[O]):
     def add(self, op: O) -> None:
         """Records the operation of the next equation."""
         used = state_of(op.eqn)
-        if has_effects(op.eqn):
+        if has_effects(op.eqn) or (self._is_total and _is_effect(op.eqn)):
             self.add_together([op])
         elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
@@ -70,6 +77,11 @@ class EffectOrder(Generic[O]):
         if ops:
             self.effects.extend(ops)
             self._last_effects = ops
+
+
+def _is_effect(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation does more than to read variables."""
+    return is_stateful(eqn) and eqn.primitive not in ACCESSES - EFFECTS
 
 
 def _changes(eqn: jex.JaxprEqn) -> bool:

@@ -18,11 +18,19 @@ from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import hoist_state
-from jflow.compiler.graph.primitives import VariableRef, is_source, read_p, recorded_p, with_shape
+from jflow.compiler.graph.primitives import (
+    VariableRef,
+    is_source,
+    is_stateful_control_flow,
+    read_p,
+    recorded_p,
+    with_shape,
+)
 from jflow.compiler.graph.recorded import RecordedCall
 from jflow.compiler.graph.rules import with_free_rules
 from jflow.compiler.graph.symbolic import Symbolic
 from jflow.compiler.graph.tracing import meshes_of_one_size
+from jflow.errors import UnimplementedError
 from jflow.plan.xla import jaxprs
 
 
@@ -326,6 +334,7 @@ def _pull_back(
 ) -> dict[Tensor, Tensor]:
     """Returns derivatives with respect to the leaves that a target depends on."""
     path = between(graph, leaves, targets, stops)
+    _refuse_effects(path)
     used = {t for op in path for t in op.inputs} | set(targets)
     reached = [leaf for leaf in leaves if leaf in used]
     if not reached:
@@ -345,6 +354,18 @@ def _pull_back(
     with meshes_of_one_size(), _loops_explained():
         jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
+
+
+def _refuse_effects(path: Iterable[Operation]) -> None:
+    for op in path:
+        if is_stateful_control_flow(op.eqn):
+            raise UnimplementedError(
+                f"{op.name!r} (made at {op.origin}) is a branch or loop with effects, through "
+                "which jflow computes no derivatives: JAX would run the effects more or less often "
+                "than they are written; have the effects outside, or compute the derivatives "
+                "inside",
+                op=op.name,
+            )
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from jflow.compiler.graph.primitives import (
     WRITES,
     VariableRef,
     WriteEffect,
+    is_stateful_control_flow,
     read_p,
     state_of,
 )
@@ -119,8 +120,8 @@ def spans_devices(eqn: jex.JaxprEqn) -> bool:
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
-    if state_of(eqn):
-        return False  # the body of an update is part of the update
+    if state_of(eqn) or is_stateful_control_flow(eqn):
+        return False  # the body of an update is part of it, and the others are opened
     return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _requested_inside(eqn))
 
 

@@ -43,7 +43,16 @@ from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.opening import Opening
-from jflow.compiler.graph.primitives import LOOP_ENDS, carry_p, final_p, index_p
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    LOOP_ENDS,
+    carry_p,
+    final_p,
+    index_p,
+    is_stateful,
+    is_stateful_control_flow,
+    state_of,
+)
 from jflow.compiler.graph.spreading import spread_requests
 from jflow.errors import UnimplementedError
 from jflow.plan import MAX_TRIPS
@@ -101,7 +110,7 @@ def _opened(graph: Graph, source: Opened, inputs: Sequence[Tensor]) -> list[Tens
     tensors = iter(inputs)
     atoms = source.eqn.invars
     given = [graph.literal(x) if isinstance(x, jex.Literal) else next(tensors) for x in atoms]
-    match source.eqn.primitive.name:
+    match source.eqn.primitive.name.removeprefix("stateful_"):
         case "scan":
             return _scanned(graph, source, given)
         case "while":
@@ -133,7 +142,7 @@ def _repeated(graph: Graph, source: Opened, given: Sequence[Tensor]) -> list[Ten
     params = source.eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     init, consts = given[n_cond + n_body :], given[n_cond : n_cond + n_body]
-    opening = _Opening(graph, source, MAX_TRIPS)
+    opening = _Opening(graph, source, params.get("limit") or MAX_TRIPS)
     test = params["cond_jaxpr"], given[:n_cond]
     return opening.repeat(params["body_jaxpr"], consts, init, test)
 
@@ -182,7 +191,8 @@ class _Opening:
         self._control_inputs = scope.control_inputs
         self._zeros: list[Operation] = []
         self._slices: set[Operation] = set()
-        self._order: EffectOrder[Operation] = EffectOrder()
+        self._is_stateful = is_stateful_control_flow(source.eqn)
+        self._order: EffectOrder[Operation] = EffectOrder(is_total=self._is_stateful)
         self._token: Tensor | None = None
 
     def scan(
@@ -264,8 +274,8 @@ class _Opening:
 
     def _inline(self, body: jex.ClosedJaxpr, args: Sequence[Tensor]) -> list[Tensor]:
         """Adds the equations of a body; its effects come after those of the iteration before."""
-        if self._token is None and any(map(has_effects, body.eqns)):
-            self._token = self._first_effect()
+        if self._token is None and (first := next(filter(self._has_effects, body.eqns), None)):
+            self._token = self._first_effect(first)
         inputs = [tensor.var for tensor in args]
         flat = hoist_state(body)
         eqns = [*map(self._source.opening.whole, flat.eqns)]
@@ -299,17 +309,33 @@ class _Opening:
 
     # Effects ----------------------------------------------------------------------------------
 
-    def _first_effect(self) -> Tensor:
-        """Adds a carry that puts effects in order; returns its copy, before all of an iteration."""
-        zero = self._zeros_outside(_INDEX, (), CLIENT_CPU.spec)
+    def _has_effects(self, eqn: jex.JaxprEqn) -> bool:
+        return has_effects(eqn) or (self._is_stateful and is_stateful(eqn))
+
+    def _first_effect(self, eqn: jex.JaxprEqn) -> Tensor:
+        """Adds a carry that puts effects in order; returns its copy, before all of an iteration.
+
+        Args:
+          eqn: the first equation with an effect; the carry is where that runs.
+        """
+        where = CLIENT_CPU
+        if self._is_stateful:
+            names = [self._graph.handle_of(ref).name for ref in state_of(eqn)[:1]]
+            where = request.resolved(request.requested_device(eqn), names)
+        zero = self._zeros_outside(_INDEX, (), where.spec)
         first = self._apply(jnp.copy, self._carry(zero))
-        first.op.eqn = request.replaced(first.op.eqn, CLIENT_CPU)
+        first.op.eqn = request.replaced(first.op.eqn, where)
         self._order.add_together([first.op])
         return first
 
     def _last_effect(self, first: Tensor) -> None:
         """Gives the carry of `_first_effect` its next value, after all effects of an iteration."""
-        (last,) = self._graph.after(self._order.effects, [first])
+        if self._is_stateful:  # nothing that has to run
+            with self._graph.scopes.replaced(control_inputs=tuple(self._order.effects)):
+                last = self._graph.constant(np.int32(0), on_host=True)
+            last.op.eqn = request.replaced(last.op.eqn, request.requested(first.op.eqn))
+        else:
+            (last,) = self._graph.after(self._order.effects, [first])
         self._source.effects.append(self._final(first.op.inputs[0], last).op)
 
     # Carries ----------------------------------------------------------------------------------
@@ -356,7 +382,8 @@ class _Opening:
         What a carry is next is on one device, and a slice of a scanned array on all that use it.
         """
         is_here = tensor.op.loop is self.loop and tensor.op not in self._slices
-        is_made_here = is_here and tensor.op.eqn.primitive not in LOOP_ENDS
+        # The buffer of a variable changes with its next update, maybe in the next iteration.
+        is_made_here = is_here and tensor.op.eqn.primitive not in LOOP_ENDS | ACCESSES
         return tensor if is_made_here else self._apply(jnp.copy, tensor)
 
     def _apply(self, function: Callable[..., Any], *tensors: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def is_backward(eqn: jex.JaxprEqn) -> bool:
 def name_in_pass(eqn: jex.JaxprEqn) -> str:
     """Returns the name of an equation's operation, the same for the forward and backward pass."""
     scopes = re.sub(r"\w+\(|\)", "", str(eqn.source_info.name_stack)).split("/")
-    function = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    function = eqn.params.get({"jit": "name", "host": "function"}.get(eqn.primitive.name, ""))
     return legal_name("/".join(filter(None, (*scopes, function or eqn.primitive.name))))
 
 

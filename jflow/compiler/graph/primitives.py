@@ -216,6 +216,17 @@ Params: `shape`; `equal`, pairs of a symbol and the symbol or number that it has
 program has the same symbol for both (`lowering/sizes.py`), so XLA never sees it.
 """
 
+STATEFUL = {name: jex.Primitive(f"stateful_{name}") for name in ("cond", "scan", "while")}
+"""Branches and loops whose bodies use state or have effects on a host, by the JAX primitive.
+
+Their parameters are those of that primitive. JAX, which may run a body more or less often than it
+is written, never has them: each step opens them (`opening.py`).
+"""
+for _primitive in STATEFUL.values():
+    _primitive.multiple_results = True
+
+_STATEFUL = frozenset(STATEFUL.values())
+
 carry_p = jex.Primitive("carry")
 """first value → the value at the start of an iteration; an operation of an open loop."""
 
@@ -240,6 +251,8 @@ _OF_TASK = _CALLBACKS | {host_p, check_p, is_initialized_p, value_or_p}
 
 def is_source(eqn: jex.JaxprEqn) -> bool:
     """Whether no gradient flows through an equation."""
+    if eqn.params.get("has_derivatives") is False:
+        return True
     return eqn.primitive in SOURCES and eqn.params.get("function") not in LINEAR_FUNCTIONS
 
 
@@ -256,6 +269,18 @@ def is_on_host(eqn: jex.JaxprEqn) -> bool:
         if isinstance(var.aval, HostArray):
             return True
     return False
+
+
+def is_stateful_control_flow(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is a branch or loop whose body uses state; see `STATEFUL`."""
+    return eqn.primitive in _STATEFUL
+
+
+def is_stateful(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation uses state or has an effect on a host, or has a body that does."""
+    if eqn.primitive is host_p and not eqn.outvars:
+        return True
+    return bool(state_of(eqn)) or is_stateful_control_flow(eqn) or calls_client(eqn)
 
 
 def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:

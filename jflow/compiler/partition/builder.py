@@ -143,6 +143,8 @@ class Contents:
       constants: host tensors by the constant names in `Call` instructions.
       edges: the values that plans send each other, by the number of their edge.
       n_loops: the number of loops over devices.
+      variables, resources: the state that each device uses, with its numbers. The plan of a device
+        and the bodies of its loops share them.
     """
 
     callbacks: Mapping[Operation, int]
@@ -150,6 +152,8 @@ class Contents:
     constants: dict[str, Array] = field(default_factory=dict)
     edges: list[Tensor | Operation | Bundle] = field(default_factory=list)
     n_loops: int = 0
+    variables: dict[Device, dict[VariableRef, int]] = field(default_factory=dict)
+    resources: dict[Device, dict[ResourceRef, int]] = field(default_factory=dict)
 
     def new_loop(self) -> int:
         """Returns the number of a new loop."""
@@ -192,8 +196,8 @@ class PlanBuilder:
         self._arriving = arriving
         self._slots: dict[Tensor | Bundle, Slot] = {}
         self._n_slots = 0
-        self._variables: dict[VariableRef, int] = {}
-        self._resources: dict[ResourceRef, int] = {}
+        self._variables = contents.variables.setdefault(device, {})
+        self._resources = contents.resources.setdefault(device, {})
         self._stages: dict[int, list[Instruction]] = {}
 
     @property
@@ -365,8 +369,15 @@ class PlanBuilder:
             slots = tuple(self.slot(tensor) for tensor in checked)
             self.add(stage, Call(NAN_CHECK, slots, attributes=nan_attributes(checked, escaping)))
 
-    def plan(self, after: tuple[tuple[int, ...], ...]) -> Plan:
-        """Returns the plan. For `after` see `Plan.after`."""
+    def plan(self, after: tuple[tuple[int, ...], ...], *, is_body: bool = False) -> Plan:
+        """Returns the plan.
+
+        Args:
+          after: see `Plan.after`.
+          is_body: whether it is the body of a loop, which uses the state of the plan around it.
+        """
+        variables = () if is_body else self._variables
+        resources = () if is_body else self._resources
         return Plan(
             self.device,
             self._n_slots,
@@ -374,10 +385,10 @@ class PlanBuilder:
                 VariableSpec(
                     VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref), ref.sharding
                 )
-                for ref in self._variables
+                for ref in variables
             ),
             tuple(tuple(self._stages.get(stage, ())) for stage in range(self.n_stages)),
-            tuple(self._spec(ref) for ref in self._resources),
+            tuple(self._spec(ref) for ref in resources),
             after,
         )
 

@@ -212,7 +212,10 @@ class _Splitter:
         is_ordered = self.stages.is_sequential
         received = self._received(crossings)
         return tuple(
-            builder.plan(() if is_ordered else self._stage_dependencies(builder, received))
+            builder.plan(
+                () if is_ordered else self._stage_dependencies(builder, received),
+                is_body=self.body is not None,
+            )
             for builder in builders.values()
         )
 

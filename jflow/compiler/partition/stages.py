@@ -168,7 +168,7 @@ class Stages:
                 depth = max(depth, before.depth + self._crosses(producer, one))
                 if before.blockers:
                     blockers |= before.blockers
-            if is_blocking(op.eqn):
+            if any(is_blocking(one.eqn) for one in together):
                 blockers |= {number}
             in_order = tuple(sorted(blockers)) if blockers else ()
             stage = _Stage(len(blockers), in_order, depth, 0, blockers)

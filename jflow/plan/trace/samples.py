@@ -20,12 +20,12 @@ from jflow.plan.plan import (
     Recv,
     Run,
     Send,
-    slots_filled,
     stride_of,
 )
 from jflow.plan.trace.measured import EdgeNames, Label, StepNames, measured
 from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.plan.trace.trace import Trace
+from jflow.plan.uses import slots_filled
 
 MAX_STEPS = 100
 """The most steps of one request."""

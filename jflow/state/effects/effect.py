@@ -82,10 +82,18 @@ class Effect:
 def unsupported(plans: Iterable[Plan]) -> UnimplementedError | None:
     """Returns the error for a step that cannot be applied exactly once; None if it can.
 
-    What a step does to variables can be staged. What it does to queues, accumulators and readers,
-    and by Python functions, cannot be taken back.
+    What a step does to variables can be staged, unless a loop does it. What it does to queues,
+    accumulators and readers, and by Python functions, cannot be taken back.
     """
     for plan in plans:
+        for one in (x for loop in plan.loops for x in loop.body.all_instructions):
+            if isinstance(one, Run) and one.writes:
+                return UnimplementedError(
+                    f"a step with exactly-once effects writes each variable once, but operation "
+                    f"{one.op!r} writes in a loop that has other effects; run it without effects, "
+                    "which means at least once",
+                    op=one.op or None,
+                )
         for one in plan.all_instructions:
             if isinstance(one, Call) and (one.resources or one.function == CALLBACK):
                 what = "calls Python" if one.function == CALLBACK else f"uses {one.function!r}"

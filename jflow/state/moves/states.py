@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jflow.base.cluster import Device, Task
 from jflow.errors import AbortedError
-from jflow.plan import CALLBACK, Call, Plan, Run, owner_of
+from jflow.plan import CALLBACK, Call, Loop, Plan, Run, owner_of, uses_state
 
 VARIABLE = "variable"
 """The kind of variables in a `StateId`."""
@@ -114,9 +114,13 @@ def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def writes_often(changes: Iterable[Change]) -> bool:
-    """Whether more than one of these instructions changes variables."""
-    return sum(any(state.is_variable for state in change) for change in changes) > 1
+def writes_often(plans: Iterable[Plan]) -> bool:
+    """Whether more than one instruction changes variables, apart from the bodies of loops.
+
+    A loop may go on for as long as there is work, and no snapshot could wait for its end.
+    """
+    instructions = (one for plan in plans for one in plan.instructions)
+    return sum(isinstance(one, Run) and bool(one.writes) for one in instructions) > 1
 
 
 def _variables(plan: Plan) -> list[StateId]:
@@ -149,6 +153,8 @@ def is_restartable(plans: Iterable[Plan]) -> bool:
     n_waiting = 0
     for instruction in (one for plan in plans for one in plan.all_instructions):
         match instruction:
+            case Loop() if uses_state(instruction):
+                return False
             case Run(writes=(_, *_)):
                 return False
             case Call(function=function) if function == CALLBACK:

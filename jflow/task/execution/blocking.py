@@ -106,11 +106,11 @@ class BlockingDriver:
                 results = self._functions[callback.number](operands)
             state.answer(callback, results)
 
-    def loop(self, _: StepState, loop: LinkedLoop, /) -> None:
+    def loop(self, _: StepState, loop: LinkedLoop, /) -> Generator[Wanted, None, None]:
         """Runs all parts of a loop."""
         number = loop.instruction.number
         parts = [LoopState(one, self._states[i]) for i, one in self._loops[number]]
-        run_loop(parts, self, self._check, self._interpret)
+        return run_loop(parts, self, self._check, self._interpret)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jflow.errors import InternalError, OpError
 from jflow.plan import Recv, Send
+from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
@@ -23,8 +24,11 @@ def run_loop(
     driver: Driver[Any],
     check: Callable[[str], None],
     interpret: Interpret,
-) -> None:
+) -> Generator[Wanted, None, None]:
     """Runs all parts of a loop together, and of the loops inside of it, to their end.
+
+    It yields what an instance waits for, and all parts wait with it: nothing else in the loop may
+    have an effect before.
 
     One device after another is given one program, if one is ready. So it is given its programs in
     the order in which it would run them if all took the same time.
@@ -38,7 +42,7 @@ def run_loop(
     Raises:
       OpError: as the instructions do, with the iteration.
     """
-    _BlockingLoop(driver, check, interpret).run(parts)
+    return _BlockingLoop(driver, check, interpret).run(parts)
 
 
 class _BlockingLoop:
@@ -58,20 +62,23 @@ class _BlockingLoop:
         # The parts that run, with what goes on when one of an inner loop has ended.
         self._parts: dict[LoopState, _Waiting | None] = {}
 
-    def run(self, parts: Sequence[LoopState]) -> None:
+    def run(self, parts: Sequence[LoopState]) -> Generator[Wanted, None, None]:
         """Runs the parts to their end; see `run_loop`."""
         self._parts |= dict.fromkeys(parts)
         try:
             while self._parts:
                 if parts[0].iterations.may_begin:
                     self._check(f"running {parts[0].described(parts[0].iterations.n_begun)}")
-                if not sum([self._advance(part) for part in [*self._parts]]):
+                has_advanced = False
+                for part in [*self._parts]:
+                    has_advanced |= yield from self._advance(part)
+                if not has_advanced:
                     raise InternalError("a loop over devices waits for itself")
         finally:
             for part in (*self._parts, *parts):
                 part.close()
 
-    def _advance(self, part: LoopState) -> bool:
+    def _advance(self, part: LoopState) -> Generator[Wanted, None, bool]:
         """Lets a part begin iterations and run an instance, or end; returns whether it did."""
         iterations, has_begun = part.iterations, False
         while iterations.may_begin:
@@ -82,22 +89,25 @@ class _BlockingLoop:
             for receiver, recv in arrivals:
                 self._exchange.expect(part.edge(number, recv.edge), part, receiver, recv)
         if iterations.is_over:
-            self._end(part)
+            yield from self._end(part)
             return True
         instance = iterations.take()
         if instance is None:
             return has_begun
+        if not part.work(instance):
+            part.end(instance)
+            return True
         driver = _IterationDriver(self._driver, self._exchange)
         state = part.states[instance[1]]
         running = self._interpret(zip(repeat(0), part.work(instance)), (state,), driver)
-        self._go_on(_Waiting(part, instance, running))
+        yield from self._go_on(_Waiting(part, instance, running))
         return True
 
-    def _go_on(self, waiting: _Waiting) -> None:
+    def _go_on(self, waiting: _Waiting) -> Generator[Wanted, None, None]:
         """Runs an instance to its end, or to the next inner loop."""
         part, instance, running = waiting
         try:
-            inner = next(running, None)
+            inner = yield from until_inner_loop(running)
         except OpError as error:
             error.with_context(doing=part.described(instance[1]))
             raise
@@ -108,13 +118,33 @@ class _BlockingLoop:
         else:
             raise InternalError("an instruction of the body of a loop has to wait")
 
-    def _end(self, part: LoopState) -> None:
+    def _end(self, part: LoopState) -> Generator[Wanted, None, None]:
         for value in part.finish():
             value.block_until_ready()
         waiting = self._parts.pop(part)
         part.close()
         if waiting is not None:
-            self._go_on(waiting)
+            yield from self._go_on(waiting)
+
+
+def until_inner_loop(running: Generator[Any, None, None]) -> Generator[Wanted, None, Any]:
+    """Runs an instance, and yields what it waits for, until it comes to something else.
+
+    Returns:
+      What it waits for beyond attempts on resources; None if it has ended.
+    """
+    try:
+        pending = next(running, None)
+        while isinstance(pending, tuple):
+            try:
+                yield pending
+            except BaseException as error:  # what the waiting operation is to end with
+                pending = running.throw(error)
+            else:
+                pending = next(running, None)
+    except StopIteration:
+        return None
+    return pending
 
 
 class _Waiting(NamedTuple):
@@ -162,9 +192,9 @@ class _IterationDriver:
         self.perform, self.call_client = driver.perform, driver.call_client
         self.receive = driver.receive
 
-    def loop(self, state: StepState, loop: LinkedLoop, /) -> LoopState:
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> Generator[LoopState, None, None]:
         """Begins a loop inside of the other one, which has to be waited for."""
-        return LoopState(loop, state)
+        yield LoopState(loop, state)
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""

@@ -76,10 +76,9 @@ class LocalExecutable:
         self.names = names
         self._task, self._watch = task, None
         own = [linked.plan for linked in plans]
-        changes = changes_of(own)
-        self._writes_often = writes_often(changes)
+        self._writes_often = writes_often(own)
         if task is not None:
-            self._use = task.add(states_of(own), changes)
+            self._use = task.add(states_of(own), changes_of(own))
             if is_restartable(own):
                 self._watch = partial(task.parked.watched, states=self._use.states)
         self._plans = plans

@@ -55,8 +55,8 @@ class Driver(Protocol[W_co]):
     ) -> Generator[Wanted | W_co, None, None]:
         """Runs a kernel, and yields what it waits for; see `StepState.perform`."""
 
-    def loop(self, state: StepState, loop: LinkedLoop, /) -> W_co | None:
-        """Runs a loop over devices to its end."""
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> Generator[Wanted | W_co, None, None]:
+        """Runs a loop over devices to its end, and yields what it waits for."""
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""
@@ -98,7 +98,7 @@ def interpret(
             case LinkedCallback():
                 pending = driver.call_client(state, instruction)
             case LinkedLoop():
-                pending = driver.loop(state, instruction)
+                yield from driver.loop(state, instruction)
             case Send():
                 driver.send(state, instruction)
             case Recv():

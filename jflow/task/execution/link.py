@@ -114,6 +114,12 @@ class _Linker:
     functions: Mapping[str, HostFunction]
     wrap: Wrap
     kept: frozenset[Slot] = frozenset()
+    outer: Plan | None = None
+
+    @property
+    def _of_state(self) -> Plan:
+        """The plan that names the variables and resources."""
+        return self.outer or self.plan
 
     def linked(self) -> LinkedPlan:
         plan, last_uses = self.plan, _last_uses(self.plan)
@@ -127,7 +133,10 @@ class _Linker:
                     yield self._run(instruction, last_uses.get(id(instruction), ()))
                 case Loop():
                     kept = carry_slots(instruction) if instruction.predicate is not None else ()
-                    body = replace(self, plan=instruction.body, kept=frozenset(kept)).linked()
+                    inner = replace(
+                        self, plan=instruction.body, kept=frozenset(kept), outer=self._of_state
+                    )
+                    body = inner.linked()
                     last = last_uses.get(id(instruction), ())
                     yield link_loop(instruction, plan, body, last)
                 case Call():
@@ -135,7 +144,7 @@ class _Linker:
                         value = self.constant(instruction.constants[0])
                         slots[instruction.outputs[0]] = np.asarray(value)
                     else:
-                        yield _link_call(instruction, plan, self.constant, self.functions)
+                        yield _link_call(instruction, self._of_state, self.constant, self.functions)
 
         return LinkedPlan(
             plan,
@@ -149,7 +158,7 @@ class _Linker:
 
     @cached_property
     def _keys(self) -> tuple[VariableId, ...]:
-        plan = self.plan
+        plan = self._of_state
         return tuple(VariableId.of(plan.device, spec.key) for spec in plan.variables)
 
     @cached_property
@@ -157,7 +166,7 @@ class _Linker:
         return self.plan.checks_nans
 
     def _run(self, run: Run, last_uses: tuple[Slot, ...]) -> LinkedRun:
-        program, variables = run.program, self.plan.variables
+        program, variables = run.program, self._of_state.variables
         if program is None:
             return LinkedRun(run, None, (), Latency(0.0), variables, self._keys)
         constants = tuple(self.constant(digest) for digest in program.constants)

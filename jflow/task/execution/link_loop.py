@@ -100,6 +100,7 @@ class _Flow:
             for run in runs
             if run.program is not None
             for argument in run.program.donated
+            if argument >= len(run.reads)  # the others are variables
         )
 
     def carries_read(self, one: Instruction) -> set[int]:

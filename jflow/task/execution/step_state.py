@@ -106,7 +106,7 @@ class StepState:
         self.slots[slot] = value
 
     def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
-        """Returns a state for an iteration of a loop, whose body uses no variables.
+        """Returns a state for an iteration of a loop.
 
         Args:
           body: the plan of an iteration.

@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Generator
 from typing import Any
 
+from jflow.task.execution.blocking_loop import until_inner_loop
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import traced
 
 _WAITING_CODE = {StepState.perform.__code__, StepState.wait.__code__}
 """The generators of an interpreter that wait for attempts; each has its instruction as `linked`."""
-_TRACED_CODE = traced.__code__
-"""The generator around the interpreter of a traced step, which has that as `running`."""
+_AROUND_CODE = {traced.__code__, until_inner_loop.__code__}
+"""The generators around an interpreter, which have it as `running`."""
 
 
 def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
@@ -29,6 +30,6 @@ def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
         if generator.gi_code in _WAITING_CODE and names:
             op: str = names["linked"].instruction.op
             return op
-        is_traced = generator.gi_code is _TRACED_CODE
-        generator = names.get("running") if is_traced else generator.gi_yieldfrom
+        is_around = generator.gi_code in _AROUND_CODE
+        generator = names.get("running") if is_around else generator.gi_yieldfrom
     return ""

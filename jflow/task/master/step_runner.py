@@ -9,7 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from jflow.base.cluster import Task
-from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
+from jflow.errors import (
+    CancelledError,
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+    UnavailableError,
+)
 from jflow.net.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
 from jflow.plan import Call, Plan
 from jflow.state.core import Staging
@@ -150,6 +156,7 @@ class StepRunner:
         self._step = Step(entries)
         self._calls: dict[Task, asyncio.Future[None]] = {}
         self._waited = Waited()
+        self._failed: list[OpError] = []
         self._values: dict[int, Array] = {}
         self._loop = asyncio.get_running_loop()
         self._outcome: asyncio.Future[None] = self._loop.create_future()
@@ -178,11 +185,19 @@ class StepRunner:
                 case StopTask(task):
                     self._calls[task].cancel()
                 case Fail(error):
+                    if isinstance(error, UnavailableError) and (more := self._of_others(error)):
+                        error.add(more)
                     if not self._outcome.done():
                         self._outcome.set_exception(error)
                 case _:
                     if not self._outcome.done():
                         self._outcome.set_result(None)
+
+    def _of_others(self, error: OpError) -> str:
+        """Returns what other tasks did when the step failed with an error, such as an iteration."""
+        if self._waited.reason:
+            return f"the step {self._waited.reason}"
+        return next((one.message for one in self._failed if one is not error), "")
 
     async def _reporting(self, task: Task) -> None:
         """Runs the plans of a task, and reports their end to the state machine."""
@@ -197,6 +212,7 @@ class StepRunner:
             error = CancelledError("the plans were cancelled")
         except OpError as failed:
             error = failed
+            self._failed.append(failed)
         except Exception as other:
             error = InternalError(f"{type(other).__name__}: {other}", task=str(task))
         if self._is_starting:  # others may have to be stopped that have not begun

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import jax
 
 from jflow.base.deadline.clock import now
-from jflow.errors import InternalError, OpError
+from jflow.errors import CancelledError, OpError
 from jflow.net.protocol import Waited
 from jflow.plan import Recv, Send
+from jflow.state.resources import Attempt, Cell
 from jflow.task.execution.interpreter import Driver
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
+from jflow.task.execution.waiting import waiting_op
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.sends import PlanSends
+from jflow.task.worker.waker import SubmittedWait, Waker
 
 LONGEST_S = 2e-3
 """How long a loop runs quick programs before it lets the event loop do something else."""
@@ -36,8 +39,8 @@ class LoopRun:
 
     The device runs one instance at a time, the first of those that are ready, in the call that has
     made it ready: that of `run`, or the one that brings the last value it needs. Only what takes
-    long is awaited. Receives of all iterations under way wait meanwhile, and nothing waits for
-    sends, whose failure fails the loop.
+    long is awaited. Receives of all iterations under way wait meanwhile, and so do instances that
+    wait for a queue or another resource. Nothing waits for sends, whose failure fails the loop.
 
     Args:
       linked: the loop.
@@ -71,7 +74,8 @@ class LoopRun:
         self._leaving: list[PlanSends] = []
         self._arrivals: set[_Arrival] = set()
         self._running: tuple[Instance, _Running] | None = None
-        self._inner: set[asyncio.Future[None]] = set()
+        self._apart: set[asyncio.Future[None]] = set()
+        self._attempts: dict[_Running, SubmittedWait] = {}
         self._pending: Awaitable[None] | None = None
         self._error: BaseException | None = None
         self._is_idle = False
@@ -83,7 +87,15 @@ class LoopRun:
 
         Raises:
           OpError: as the instructions do; it names the iteration.
+          asyncio.CancelledError: if it is cancelled; `WorkerContext.blocked` has the iteration.
         """
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            self._context.blocked[self._step] = self._waited()
+            raise
+
+    async def _run(self) -> None:
         state = self._state
         while not state.iterations.is_over:
             self._go_on()
@@ -108,8 +120,11 @@ class LoopRun:
             self._running[1].close()
         if asyncio.iscoroutine(self._pending):
             self._pending.close()
-        for inner in self._inner:
-            inner.cancel()
+        for running, (cell, attempt, _) in self._attempts.items():
+            cell.cancel(attempt, CancelledError("Step was cancelled"))
+            running.close()
+        for instance in self._apart:
+            instance.cancel()
         self._waiters.discard(self._woken)
         if self._woken.done() and not self._woken.cancelled():
             self._woken.exception()
@@ -127,16 +142,22 @@ class LoopRun:
         self._is_idle = True
         try:
             await self._woken
-        except asyncio.CancelledError:
-            ended = self._state.described(self._state.iterations.n_ended)
-            self._context.blocked[self._step] = Waited(f"waited in {ended}")
-            raise
         finally:
             self._is_idle = False
             self._waiters.discard(self._woken)
         if self._error is not None:
             raise self._error
         self._woken = asyncio.get_running_loop().create_future()
+
+    def _waited(self) -> Waited:
+        """Returns for what the loop waits."""
+        iteration = self._state.described(self._state.iterations.n_ended)
+        for running, (cell, attempt, _) in self._attempts.items():
+            if reason := cell.reason(attempt):
+                return Waited(f"{reason}, in {iteration}", waiting_op(running))
+        if (waited := self._context.blocked.get(self._step)) is not None:
+            return Waited(f"{waited.reason}, in {iteration}", waited.op)
+        return Waited(f"waited in {iteration}")
 
     def _go_on(self) -> None:
         """Runs ready instances until one has to be awaited, none is ready, or time is up."""
@@ -163,39 +184,68 @@ class LoopRun:
                 self._end(instance)
                 self._pause(until)
             elif isinstance(pending, _InnerLoop):
-                self._running = None
-                inner = asyncio.ensure_future(self._run_inner(instance, running, pending))
-                self._inner.add(inner)
-                inner.add_done_callback(self._inner.discard)
+                self._run_apart(instance, running, pending.run)
+            elif isinstance(pending, tuple):
+                waiting = self._submit(running, *pending)
+                if waiting is not None:
+                    self._run_apart(instance, running, self._wait(running, waiting))
             else:
-                self._pending = _awaitable(pending)
+                self._pending = pending
 
     def _pause(self, until: float) -> None:
         """Lets the event loop do something else, if time is up."""
         if now() > until and not self._state.iterations.is_over:
             self._pending = asyncio.sleep(0)
 
-    async def _run_inner(self, instance: Instance, running: _Running, inner: _InnerLoop) -> None:
-        """Runs the rest of an instance that has come to an inner loop.
+    def _run_apart(self, instance: Instance, running: _Running, first: Awaitable[None]) -> None:
+        """Runs the rest of an instance beside others, after what it waits for.
 
-        Other instances run meanwhile: the devices may come to inner loops of different iterations
-        first.
+        It has come to an inner loop, where devices may come to different iterations first, or waits
+        for a resource, which what other devices do in the meantime may need.
         """
+        self._running = None
+        apart = asyncio.ensure_future(self._go_on_apart(instance, running, first))
+        self._apart.add(apart)
+        apart.add_done_callback(self._apart.discard)
+
+    async def _go_on_apart(
+        self, instance: Instance, running: _Running, first: Awaitable[None]
+    ) -> None:
         try:
-            await inner.run
+            await first
             for pending in running:
-                await (pending.run if isinstance(pending, _InnerLoop) else _awaitable(pending))
+                if isinstance(pending, _InnerLoop):
+                    await pending.run
+                elif isinstance(pending, tuple):
+                    waiting = self._submit(running, *pending)
+                    if waiting is not None:
+                        await self._wait(running, waiting)
+                else:
+                    await pending
         except asyncio.CancelledError:
             running.close()
             raise
         except BaseException as error:
             running.close()
-            if isinstance(error, OpError):
-                error.with_context(doing=self._state.described(instance[1]))
-            self.fail(error)
+            self.fail(error, instance)
             return
         self._end(instance)
         self._go_on_if_idle()
+
+    def _submit(self, running: _Running, cell: Cell, attempt: Attempt) -> SubmittedWait | None:
+        """Submits an attempt; returns the wait for it, None if it has completed."""
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if cell.submit(attempt, Waker(waiter, self._step, running)):
+            return None
+        return cell, attempt, waiter
+
+    async def _wait(self, running: _Running, waiting: SubmittedWait) -> None:
+        """Waits for an attempt, which `close` cancels."""
+        self._attempts[running] = waiting
+        try:
+            await waiting[2]
+        finally:
+            self._attempts.pop(running, None)
 
     def _computed(self) -> Awaitable[None] | None:
         """Returns what to wait for before another iteration begins, if anything."""
@@ -283,9 +333,12 @@ class LoopRun:
         if not self._is_idle and not self._woken.done():
             self._woken.set_result(None)
 
-    def fail(self, error: BaseException) -> None:
-        """Makes the run fail."""
-        self._error = self._error or error
+    def fail(self, error: BaseException, instance: Instance | None = None) -> None:
+        """Makes the run fail, because of an instance if it is given."""
+        if self._error is None:
+            self._error = error
+            if instance is not None and isinstance(error, OpError):
+                error.with_context(doing=self._state.described(instance[1]))
         if not self._woken.done():
             self._woken.set_result(None)
 
@@ -317,7 +370,7 @@ class _Arrival:
     def set_exception(self, error: BaseException, /) -> None:
         """Ends the wait with an error."""
         self.end()
-        self._run.fail(error)
+        self._run.fail(error, self.instance)
 
     def end(self) -> None:
         """Ends the wait."""
@@ -329,14 +382,6 @@ class _InnerLoop(NamedTuple):
     """An inner loop, to be run beside other instances."""
 
     run: Awaitable[None]
-
-
-def _awaitable(pending: Any) -> Awaitable[None]:
-    """Returns what the interpreter of an instance waits for, except inner loops."""
-    if isinstance(pending, tuple):
-        raise InternalError("an instruction of the body of a loop waits for a resource")
-    awaitable: Awaitable[None] = pending
-    return awaitable
 
 
 class _IterationDriver:
@@ -354,11 +399,11 @@ class _IterationDriver:
         self.receive = driver.receive
         self._loop = driver.loop
 
-    def loop(self, state: StepState, loop: LinkedLoop, /) -> _InnerLoop:
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> Generator[_InnerLoop, None, None]:
         """Begins an inner loop."""
-        run = self._loop(state, loop)
-        assert run is not None
-        return _InnerLoop(run)
+        for run in self._loop(state, loop):
+            assert isinstance(run, Awaitable)
+            yield _InnerLoop(run)
 
     def send(self, _: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""

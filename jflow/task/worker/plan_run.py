@@ -38,12 +38,9 @@ from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.in_threads import in_threads
 from jflow.task.worker.loop_run import LoopRun
 from jflow.task.worker.sends import PlanSends
-from jflow.task.worker.waker import Waker
+from jflow.task.worker.waker import SubmittedWait, Waker
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
-
-SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
-"""An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
 
 _SMALL_BYTES = 1 << 16
 """The operands of a host function that may run on the event loop; its time grows with them."""
@@ -426,7 +423,10 @@ class PlanRun:
         finally:
             results.cancel()
 
-    async def loop(self, state: StepState, loop: LinkedLoop, /) -> None:
+    def loop(self, state: StepState, loop: LinkedLoop, /) -> Generator[Awaitable[None], None, None]:
+        yield self._loop(state, loop)
+
+    async def _loop(self, state: StepState, loop: LinkedLoop) -> None:
         """Runs this device's part of a loop."""
         run = LoopRun(loop, state, self._step, self._context, self, self._interpret, self._waiters)
         try:

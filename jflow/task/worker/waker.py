@@ -7,7 +7,10 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
-from jflow.state.resources import Attempt
+from jflow.state.resources import Attempt, Cell
+
+SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
+"""An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
 
 
 class Waker:

@@ -187,7 +187,7 @@ class Worker:
         use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
         self._owners.update(sessions_of(plans))
-        self.saves.registered(handle, changes := changes_of(plans))
+        self.saves.registered(handle, changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = registered = RegisteredPlans(
             handle,
@@ -196,7 +196,7 @@ class Worker:
             fetches,
             use,
             is_restartable,
-            writes_often(changes),
+            writes_often(plans),
             claim,
             writes_of(linked),
             unsupported(plans),

@@ -237,35 +237,6 @@ def test_what_does_not_fit_is_an_error_of_the_call(make, error, message):
         make(x)
 
 
-def test_what_no_program_can_do_is_refused_with_its_line():
-    flag = tf.placeholder(tf.bool, [])
-    queue = tf.FIFOQueue(10, [tf.float32], [[]], name="q")
-    v = tf.Variable(np.zeros(3, np.float32), name="v")
-    words = tf.placeholder(tf.string, [])
-    one = tf.constant(1.0)
-
-    def scatter():
-        return tf.scatter_add(v, [0], [1.0])
-
-    for make, message in [
-        (lambda: tf.cond(flag, queue.dequeue, lambda: one), "true_fn of cond 'cond.*'"),
-        (lambda: tf.cond(flag, lambda: words, lambda: words), "on the host"),
-        (lambda: tf.cond(flag, scatter, v.read_value), "checks indices"),
-        (
-            lambda: tf.map_fn(lambda x: tf.random_normal([]) + x, tf.constant([1.0])),
-            "fn of 'map.*'",
-        ),
-        (
-            lambda: tf.while_loop(
-                lambda x: v.assign_add(tf.stack([x] * 3))[0] < 1, lambda x: x, [one]
-            ),
-            "the condition of 'while.*' writes the variable 'v'",
-        ),
-    ]:
-        with pytest.raises(UnimplementedError, match=rf"{message}.*test_control\.py:\d+"):
-            make()
-
-
 @pytest.fixture
 def cells(backend: Backend):
     """Variables on the last device: v of 0, w of 5; and a flag."""

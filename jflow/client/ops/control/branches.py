@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from jflow.client.ops.checks import Assert
-from jflow.client.ops.control.body import (
-    TracedBody,
+from jflow.client.ops.control.body import TracedBody, run_after, trace_body
+from jflow.client.ops.control.program import (
+    BodyProgram,
+    body_program,
     merged_state,
     read_state,
-    strong,
-    trace_body,
     write_state,
 )
+from jflow.client.ops.control.stateful import stateful_branch
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Tensor, control_dependencies, name_scope
 
@@ -35,9 +36,11 @@ def cond(
 ) -> Any:
     """Returns what one of two functions returns, which is chosen when a step runs.
 
-    Only the chosen one is computed. What the functions use from outside, variables included, is
-    read before. A variable that one of them writes must be initialized; it is written once, behind
-    the branch. In a function that JAX traces this is `jax.lax.cond`.
+    Only the chosen one is computed. If they have no effects but writes of variables, XLA runs them:
+    what they use from outside, variables included, is read before, and a variable that one of them
+    writes must be initialized and is written once, behind the branch. Otherwise the operations of
+    the chosen one run where their state is, in the order in which they are written. In a function
+    that JAX traces this is `jax.lax.cond`.
 
     Args:
       pred: bool[], a tensor.
@@ -49,7 +52,7 @@ def cond(
     Raises:
       TypeError: if `pred` is a bool of Python, or a function is missing, or dtypes differ.
       ValueError: if the results differ in structure or shape.
-      UnimplementedError: if a function uses a queue or another resource, strings, or Python.
+      UnimplementedError: if a function returns text, or has a tensor of unknown rank.
     """
     if isinstance(pred, bool):
         raise TypeError("pred must not be a Python bool; use `if`, or jflow.constant")
@@ -65,8 +68,9 @@ def cond(
         if chosen.dtype != bool or chosen.aval.shape not in ((), None):
             raise TypeError(f"pred must be bool[], got {chosen!r}")
         whats = [f"{which} of cond {scope!r}" for which in ("true_fn", "false_fn")]
-        bodies = _bodies(graph, branches, whats, chosen)
-        return _chosen(graph, bodies, partial(_run_cond, bodies), chosen, strict)
+        bodies = _bodies(graph, branches[::-1], whats[::-1], chosen)
+        number = graph.apply(_as_number, (chosen,), name="number")
+        return _chosen(graph, bodies, number, strict)
 
 
 def switch_case(
@@ -105,10 +109,11 @@ def switch_case(
     if graph is None:
         return jax.lax.switch(_in_range(branch_index, len(functions)), branches)
     with graph.as_default(), name_scope(name):
-        number = graph.as_tensor(operand(branch_index))
+        given = graph.as_tensor(operand(branch_index))
         whats = [f"branch {i} of switch_case {name!r}" for i in range(len(branches))]
-        bodies = _bodies(graph, branches, whats, number)
-        return _chosen(graph, bodies, partial(_run_switch, bodies), number, strict)
+        bodies = _bodies(graph, branches, whats, given)
+        number = graph.apply(_in_range, (given, len(functions)), name="number")
+        return _chosen(graph, bodies, number, strict)
 
 
 def case(
@@ -171,7 +176,11 @@ def _first(*preds: Any) -> Any:
 
 
 def _in_range(number: Any, n: int) -> Any:
-    return jnp.where((number >= 0) & (number < n), number, n)
+    return jnp.where((number >= 0) & (number < n), number, n).astype(jnp.int32)
+
+
+def _as_number(pred: Any) -> Any:
+    return jnp.asarray(pred, jnp.int32)
 
 
 def _bodies(
@@ -192,50 +201,44 @@ def _bodies(
             about = f"{first.what} returns {one}, and {other.what} {another}"
             if one.dtype != another.dtype:
                 raise TypeError(f"{about}; jflow.cast one of them")
-            if strong(one).shape != strong(another).shape:
+            if one.shape != another.shape:
                 raise ValueError(f"{about}; XLA needs equal shapes in all branches")
     return bodies
 
 
-def _chosen(
-    graph: Graph,
-    bodies: Sequence[TracedBody],
-    run: Callable[..., Any],
-    which: Tensor,
-    is_strict: bool,
-) -> Any:
+def _chosen(graph: Graph, bodies: Sequence[TracedBody], number: Tensor, is_strict: bool) -> Any:
     """Adds the branch, and returns the results in their structure."""
-    state = merged_state(bodies)
-    captures = [body.captures for body in bodies]
-    old = read_state(graph, state, [which])
-    values = graph.apply(run, (which, old, captures), name="branch")
-    n, n_state = len(bodies[0].avals), len(state)
-    new, is_written = values[n : n + n_state], values[n + n_state :]
-    results = write_state(graph, state, new, list(values[:n]), is_written)
+    written = frozenset[Any]().union(*(body.written for body in bodies))
+    if all(body.is_program(written) for body in bodies):
+        results = _chosen_program(graph, bodies, number)
+    else:
+        results = stateful_branch(bodies, number)
     chosen = jax.tree.unflatten(bodies[0].tree, results)
     is_single = isinstance(chosen, list | tuple) and len(chosen) == 1 and not is_strict
     return chosen[0] if is_single else chosen
 
 
-def _functions(bodies: Sequence[TracedBody]) -> list[Callable[[Any, Any], list[Any]]]:
-    state = merged_state(bodies)
-
-    def function(number: int) -> Callable[[Any, Any], list[Any]]:
-        body = bodies[number]
-        run, own = body.with_state(state), dict(zip(body.state, body.written, strict=True))
-        is_written = [own.get(ref, False) for ref in state]
-        return lambda old, captures: [
-            *run((), old, captures[number]),
-            *map(jnp.asarray, is_written),
-        ]
-
-    return [function(number) for number in range(len(bodies))]
-
-
-def _run_cond(bodies: Sequence[TracedBody], pred: Any, old: Any, captures: Any) -> Any:
-    return jax.lax.cond(pred, *_functions(bodies), old, captures)
+def _chosen_program(graph: Graph, bodies: Sequence[TracedBody], number: Tensor) -> list[Tensor]:
+    """Adds a branch that XLA runs."""
+    programs = [body_program(body) for body in bodies]
+    state = merged_state(programs)
+    captures = [one.captures for one in programs]
+    others = [op for body in bodies for op in body.outer_control_inputs]
+    with run_after(graph, (), others):
+        old = read_state(graph, state, [number])
+        run = partial(_run_branch, programs)
+        values = graph.apply(run, (number, old, captures), name="branch")
+    n, n_state = len(bodies[0].avals), len(state)
+    new, is_written = values[n : n + n_state], values[n + n_state :]
+    return write_state(graph, state, new, list(values[:n]), is_written)
 
 
-def _run_switch(bodies: Sequence[TracedBody], number: Any, old: Any, captures: Any) -> Any:
-    index = _in_range(number, len(bodies) - 1)
-    return jax.lax.switch(index, _functions(bodies), old, captures)
+def _run_branch(programs: Sequence[BodyProgram], number: Any, old: Any, captures: Any) -> Any:
+    state = merged_state(programs)
+
+    def function(i: int) -> Callable[[Any, Any], list[Any]]:
+        run, own = programs[i].with_state(state), programs[i].body.written
+        is_written = [ref in own for ref in state]
+        return lambda old, captures: [*run((), old, captures[i]), *map(jnp.asarray, is_written)]
+
+    return jax.lax.switch(number, [function(i) for i in range(len(programs))], old, captures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import declared
-from jflow.client.ops.control.body import (
-    TracedBody,
+from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
+from jflow.client.ops.control.program import (
+    BodyProgram,
+    body_program,
     read_state,
-    strong,
-    trace_body,
     without_derivatives,
     write_state,
 )
+from jflow.client.ops.control.stateful import stateful_while
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.errors import UnimplementedError
@@ -37,10 +38,12 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
 ) -> Any:
     """Repeats a function of loop variables while a condition of them holds.
 
-    The loop is one program: what the functions use from outside is read before, and a variable that
-    the body writes must be initialized, and is written once, behind the loop. With
-    `maximum_iterations` as a number derivatives flow through it, for which it computes the
-    condition that often. In a function that JAX traces this is `jax.lax.while_loop`.
+    If the functions have no effects but writes of variables, XLA runs the loop: what they use from
+    outside is read before, and a variable that the body writes must be initialized and is written
+    once, behind the loop. With `maximum_iterations` as a number derivatives flow through it, for
+    which it computes the condition that often. Otherwise their operations run where their state is,
+    one iteration after the other, in the order in which they are written. In a function that JAX
+    traces this is `jax.lax.while_loop`.
 
     Args:
       cond, body: functions of the loop variables: bool[], and their next values.
@@ -58,8 +61,9 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     Raises:
       ValueError: if the body returns another structure or shapes.
       TypeError: if it returns other dtypes, or the condition is not bool[].
-      UnimplementedError: if a function uses a queue or another resource, strings, or Python; if a
-        shape would change.
+      UnimplementedError: if a function returns text or has a tensor of unknown rank; if a shape
+        would change; if a body with effects has a tensor as `maximum_iterations`.
+      OpError: in the step, as the operations do, with the iteration.
     """
     is_listed = isinstance(loop_vars, list | tuple)
     variables = tuple(loop_vars) if is_listed else (loop_vars,)
@@ -72,10 +76,7 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     with graph.as_default(), name_scope(scope):
         first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
         _check_invariants(shape_invariants, first)
-        limit = maximum_iterations
-        if limit is not None and not back_prop:
-            limit = graph.as_tensor(limit)
-        results = _added(graph, cond, body, first, scope, limit, back_prop)
+        results = _added(graph, cond, body, first, scope, maximum_iterations, back_prop)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
     if is_listed:
         packed = _like(loop_vars, last)
@@ -100,22 +101,58 @@ def _added(
         )
     avals = jax.tree.map(lambda x: strong(x.aval), first)
     step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}", after=leaves)
-    what = f"the condition of {scope!r}"
-    goes_on = trace_body(graph, cond, avals, what, after=leaves, others=step.state, may_write=False)
+    goes_on = trace_body(graph, cond, avals, f"the condition of {scope!r}", after=leaves)
     if [(x.dtype, x.shape) for x in goes_on.avals] != [(jnp.dtype(bool), ())]:
         raise TypeError(f"{goes_on.what} must return bool[], got {goes_on.avals}")
     _check_results(step, avals)
-    if isinstance(limit, Symbolic) or limit is None:
-        run: Any = partial(_run_while, goes_on, step)
-        limits = () if limit is None else (graph.as_tensor(limit),)
+    written = step.written | goes_on.written
+    if goes_on.written or not all(one.is_program(written) for one in (goes_on, step)):
+        return _opened(goes_on, step, leaves, limit, has_derivatives)
+    return _as_program(goes_on, step, leaves, limit, has_derivatives)
+
+
+def _opened(
+    goes_on: TracedBody,
+    step: TracedBody,
+    first: Sequence[Tensor],
+    limit: Any,
+    has_derivatives: bool,
+) -> list[Tensor]:
+    """Adds a loop with effects."""
+    if isinstance(limit, Symbolic):
+        raise UnimplementedError(
+            f"{step.what} has effects, and the number of its iterations at most is a tensor; make "
+            "it a number, or count in a loop variable that the condition looks at"
+        )
+    if limit is not None and int(limit) < 1:
+        return [*first]
+    most = None if limit is None else int(limit)
+    return stateful_while(goes_on, step, first, most, has_derivatives=has_derivatives)
+
+
+def _as_program(
+    goes_on: TracedBody,
+    step: TracedBody,
+    first: Sequence[Tensor],
+    limit: Any,
+    has_derivatives: bool,
+) -> list[Tensor]:
+    """Adds a loop that XLA runs."""
+    graph, body = step.graph, body_program(step)
+    test = body_program(goes_on, body.state)
+    is_bounded = limit is not None and not isinstance(limit, Symbolic) and has_derivatives
+    if is_bounded:
+        run: Any = partial(_run_bounded, test, body, int(limit))
     else:
-        run, limits = partial(_run_bounded, goes_on, step, int(limit)), ()
-    old = read_state(graph, step.state, leaves)
-    args = (leaves, old, goes_on.captures, step.captures, limits)
-    run = run if has_derivatives else without_derivatives(run)
-    values = graph.apply(run, args, name="loop")
+        run = partial(_run_while, test, body)
+    limits = () if limit is None or is_bounded else (graph.as_tensor(limit),)
+    with run_after(graph, (), (*goes_on.outer_control_inputs, *step.outer_control_inputs)):
+        old = read_state(graph, body.state, first)
+        args = (first, old, test.captures, body.captures, limits)
+        run = run if has_derivatives else without_derivatives(run)
+        values = graph.apply(run, args, name="loop")
     n = len(step.avals)
-    return write_state(graph, step.state, values[n:], list(values[:n]))
+    return write_state(graph, body.state, values[n:], list(values[:n]))
 
 
 def _is_value(value: Any) -> bool:
@@ -169,28 +206,8 @@ def _check_results(step: TracedBody, avals: Any) -> None:
 
 
 def _run_while(
-    goes_on: TracedBody, step: TracedBody, first: Any, old: Any, outer: Any, inner: Any, limits: Any
-) -> Any:
-    is_on, run = goes_on.with_state(step.state), step.with_state(step.state)
-    n = len(first)
-
-    def holds(carry: Any) -> Any:
-        number, values = carry
-        on, *_ = is_on(values[:n], values[n:], outer)
-        return on & (number < limits[0]) if limits else on
-
-    def body(carry: Any) -> Any:
-        number, values = carry
-        return number + 1, run(values[:n], values[n:], inner)
-
-    start = jnp.zeros((), jnp.int32), [*first, *old]
-    return jax.lax.while_loop(holds, body, start)[1]
-
-
-def _run_bounded(
-    goes_on: TracedBody,
-    step: TracedBody,
-    limit: int,
+    goes_on: BodyProgram,
+    step: BodyProgram,
     first: Any,
     old: Any,
     outer: Any,
@@ -200,13 +217,41 @@ def _run_bounded(
     is_on, run = goes_on.with_state(step.state), step.with_state(step.state)
     n = len(first)
 
-    def body(values: Any, _: Any) -> Any:
-        on, *_ = is_on(values[:n], values[n:], outer)
-        return jax.lax.cond(
-            on, lambda old: run(old[:n], old[n:], inner), lambda old: [*old], values
-        ), None
+    def holds(carry: Any) -> Any:
+        number, values = carry
+        on, *_ = is_on(values[:n], values[n:], outer, number)
+        return on & (number < limits[0]) if limits else on
 
-    return jax.lax.scan(body, [*first, *old], None, length=limit)[0]
+    def body(carry: Any) -> Any:
+        number, values = carry
+        return number + 1, run(values[:n], values[n:], inner, number)
+
+    start = jnp.zeros((), jnp.int32), [*first, *old]
+    return jax.lax.while_loop(holds, body, start)[1]
+
+
+def _run_bounded(
+    goes_on: BodyProgram,
+    step: BodyProgram,
+    limit: int,
+    first: Any,
+    old: Any,
+    outer: Any,
+    inner: Any,
+    _: Any,
+) -> Any:
+    is_on, run = goes_on.with_state(step.state), step.with_state(step.state)
+    n = len(first)
+
+    def body(values: Any, number: Any) -> Any:
+        on, *_ = is_on(values[:n], values[n:], outer, number)
+
+        def go_on(old: Any) -> Any:
+            return run(old[:n], old[n:], inner, number)
+
+        return jax.lax.cond(on, go_on, lambda old: [*old], values), None
+
+    return jax.lax.scan(body, [*first, *old], jnp.arange(limit))[0]
 
 
 def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:

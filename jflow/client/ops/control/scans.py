@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jflow.client.ops.control.body import (
-    TracedBody,
+from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
+from jflow.client.ops.control.program import (
+    BodyProgram,
+    body_program,
     read_state,
-    strong,
-    trace_body,
     without_derivatives,
     write_state,
 )
+from jflow.client.ops.control.stateful import stateful_scan
 from jflow.client.ops.lift import operand, target_graph
-from jflow.compiler.graph import Graph, Symbolic, name_scope
+from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.errors import UnimplementedError
 
 
@@ -218,20 +219,35 @@ def _added(
     row = jax.tree.map(lambda x: jax.core.ShapedArray(x.aval.shape[1:], x.dtype), rows)
     before = [*jax.tree.leaves(start), *jax.tree.leaves(rows)]
     body = trace_body(graph, step, (values, row), what, after=before)
-    n = _check_values(body, values)
-    old = read_state(graph, body.state, before)
-    args = (jax.tree.leaves(start), jax.tree.leaves(rows), old, body.captures)
-    run: Any = partial(_run_scan, body, n, is_reverse)
-    run = run if has_derivatives else without_derivatives(run)
-    results = graph.apply(run, args, name="loop")
-    n_all = len(body.avals)
-    after = write_state(graph, body.state, results[n_all:], list(results[:n_all]))
-    last, kept = jax.tree.unflatten(body.tree, after)
+    _check_values(body, values)
+    add = _as_program if body.is_program(body.written) else stateful_scan
+    leaves = jax.tree.leaves(start), jax.tree.leaves(rows)
+    results = add(body, *leaves, is_reversed=is_reverse, has_derivatives=has_derivatives)
+    last, kept = jax.tree.unflatten(body.tree, results)
     return last, kept
 
 
-def _check_values(body: TracedBody, values: Any) -> int:
-    """Returns the number of leaves of a value, and checks that the next one is like it."""
+def _as_program(
+    body: TracedBody,
+    first: Sequence[Tensor],
+    rows: Sequence[Tensor],
+    *,
+    is_reversed: bool,
+    has_derivatives: bool,
+) -> list[Tensor]:
+    """Adds a loop that XLA runs; returns as `stateful_scan`."""
+    graph, program = body.graph, body_program(body)
+    run: Any = partial(_run_scan, program, len(first), is_reversed)
+    run = run if has_derivatives else without_derivatives(run)
+    with run_after(graph, (), body.outer_control_inputs):
+        old = read_state(graph, program.state, [*first, *rows])
+        results = graph.apply(run, (first, rows, old, program.captures), name="loop")
+    n = len(body.avals)
+    return write_state(graph, program.state, results[n:], list(results[:n]))
+
+
+def _check_values(body: TracedBody, values: Any) -> None:
+    """Checks that the next value is like the one before."""
     leaves = jax.tree.leaves(values)
     new, _ = jax.tree.unflatten(body.tree, range(len(body.avals)))
     found, wanted = map(jax.tree.structure, (new, values))
@@ -245,17 +261,24 @@ def _check_values(body: TracedBody, values: Any) -> int:
             raise TypeError(f"{about}; jflow.cast it")
         if tuple(before.shape) != tuple(after.shape):
             raise ValueError(f"{about}; XLA needs equal shapes")
-    return len(leaves)
 
 
 def _run_scan(
-    body: TracedBody, n: int, is_reverse: bool, first: Any, rows: Any, old: Any, captures: Any
+    program: BodyProgram,
+    n: int,
+    is_reversed: bool,
+    first: Any,
+    rows: Any,
+    old: Any,
+    captures: Any,
 ) -> Any:
-    run, n_all = body.with_state(body.state), len(body.avals)
+    run, n_all = program.with_state(program.state), len(program.body.avals)
 
     def step(carry: Any, row: Any) -> Any:
-        values = run([*carry[:n], *row], carry[n:], captures)
-        return [*values[:n], *values[n_all:]], values[n:n_all]
+        number, before = carry
+        values = run([*before[:n], *row], before[n:], captures, number)
+        return (number + 1, [*values[:n], *values[n_all:]]), values[n:n_all]
 
-    last, kept = jax.lax.scan(step, [*first, *old], rows, reverse=is_reverse)
+    start = jnp.zeros((), jnp.int32), [*first, *old]
+    (_, last), kept = jax.lax.scan(step, start, rows, reverse=is_reversed)
     return [*last[:n], *kept, *last[n:]]
