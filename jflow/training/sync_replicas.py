@@ -23,6 +23,8 @@ import numpy as np
 from jflow.client.ops import (
     ConditionalAccumulator,
     FIFOQueue,
+    IndexedSlices,
+    SparseConditionalAccumulator,
     Variable,
     group,
     no_op,
@@ -51,6 +53,8 @@ from jflow.training.optimizers.optimizer import (
 from jflow.training.optimizers.rule import GradientTransformation
 from jflow.training.threads import Coordinator
 
+_Accumulator = ConditionalAccumulator | SparseConditionalAccumulator
+
 ROUND_S = 1.0
 """How long the chief's last round may take to end, in seconds, before it is cancelled. A round that
 has its gradients needs less."""
@@ -77,6 +81,9 @@ class SyncReplicasOptimizer:
 
     The first tokens carry the step at which training starts. So the gradients of the first round
     are applied, and those of the second round, which have the same label, are dropped.
+
+    A gradient that is rows (`IndexedSlices`) is collected as rows. The mean of a row is over the
+    gradients that have it, and rows that none of them has are not updated.
 
     Args:
       opt: a `jflow.train.Optimizer` or an `optax.GradientTransformation`.
@@ -149,8 +156,7 @@ class SyncReplicasOptimizer:
         Raises:
           ValueError: if there is no gradient or no global step.
         """
-        # Accumulators of gradients are dense.
-        pairs = [(grad.to_tensor(), v) for grad, v in grads_and_vars if grad is not None]
+        pairs = [(_gradient(grad), v) for grad, v in grads_and_vars if grad is not None]
         if not pairs:
             raise ValueError("expected the gradient of at least one variable, got none")
         if global_step is None:
@@ -166,7 +172,7 @@ class SyncReplicasOptimizer:
                     -1, [global_step.dtype], [()], shared_name=shared_name, name="sync_token_q"
                 )
             gradients = [
-                accumulator.apply_grad(grad, local_step)
+                _applied(accumulator, grad, local_step)
                 for accumulator, (grad, _) in zip(accumulators, pairs, strict=True)
             ]
             with control_dependencies(gradients):
@@ -266,13 +272,13 @@ class SyncReplicasOptimizer:
 
     def _chief(
         self,
-        accumulators: Sequence[ConditionalAccumulator],
+        accumulators: Sequence[_Accumulator],
         variables: Sequence[Variable],
         global_step: Variable,
         tokens: FIFOQueue,
     ) -> QueueRunner:
         """Makes the queue runner that repeatedly updates the variables and enqueues tokens."""
-        means = [accumulator.take_grad(self._n_aggregated) for accumulator in accumulators]
+        means = [_taken(accumulator, self._n_aggregated) for accumulator in accumulators]
         pairs = zip(means, variables, strict=True)
         update = self._optimizer.apply_gradients(pairs, name="update")
         with control_dependencies([update]):
@@ -356,11 +362,28 @@ def _local_step(global_step: Variable) -> Variable:
         )
 
 
-def _accumulator(grad: Tensor, variable: Variable) -> ConditionalAccumulator:
+def _gradient(grad: Gradient) -> Gradient:
+    return grad if isinstance(grad, IndexedSlices) else grad.to_tensor()
+
+
+def _accumulator(grad: Gradient, variable: Variable) -> _Accumulator:
+    is_rows = isinstance(grad, IndexedSlices)
+    kind = SparseConditionalAccumulator if is_rows else ConditionalAccumulator
     with colocate_with(variable, ignore_existing=True):
-        return ConditionalAccumulator(
-            grad.dtype, variable.shape, f"{variable.op.name}/grad_accum", name="grad_accum"
-        )
+        return kind(grad.dtype, variable.shape, f"{variable.op.name}/grad_accum", "grad_accum")
+
+
+def _applied(accumulator: _Accumulator, grad: Gradient, local_step: Variable) -> Operation:
+    if isinstance(accumulator, ConditionalAccumulator):
+        return accumulator.apply_grad(grad, local_step)
+    assert isinstance(grad, IndexedSlices)
+    return accumulator.apply_indexed_slices_grad(grad, local_step)
+
+
+def _taken(accumulator: _Accumulator, n: int) -> Gradient:
+    if isinstance(accumulator, ConditionalAccumulator):
+        return accumulator.take_grad(n)
+    return accumulator.take_indexed_slices_grad(n, is_padded=True)
 
 
 def _enqueue_tokens(tokens: FIFOQueue, n: int, step: Tensor) -> Operation:
@@ -372,7 +395,7 @@ def _enqueue_tokens(tokens: FIFOQueue, n: int, step: Tensor) -> Operation:
 
 def _chief_init_op(
     local_step_init_op: Operation,
-    accumulators: Sequence[ConditionalAccumulator],
+    accumulators: Sequence[_Accumulator],
     global_step: Variable,
 ) -> Operation:
     step = global_step.read_value()

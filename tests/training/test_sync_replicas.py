@@ -358,3 +358,32 @@ def test_a_stop_ends_the_round_that_waits_for_gradients(backend: Backend) -> Non
             coord.request_stop()
             coord.join(stop_grace_period_secs=WAIT_S)  # raises if a thread goes on
             assert session.run([step, w]) == [k, 4.0 / 2**k]
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_rows_are_collected_as_rows_and_the_mean_is_of_those_that_have_them(
+    is_divided: bool,
+) -> None:
+    """As in TensorFlow, row 1 is divided by two gradients and the others by one."""
+    step = tf.train.get_or_create_global_step()
+    partitioner = tf.fixed_size_partitioner(2) if is_divided else None
+    table = tf.get_variable(
+        "table", (6, 1), initializer=tf.zeros_initializer(), partitioner=partitioner
+    )
+    ids = tf.placeholder(tf.int32, (2,))
+    weights = tf.placeholder(tf.float32, (2, 1))
+    taken = tf.nn.embedding_lookup(table, ids, partition_strategy="div")
+    loss = tf.reduce_sum(taken * weights)
+    sync = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(1.0), 2, 1)
+    pairs = sync.compute_gradients(loss)
+    assert all(isinstance(grad, tf.IndexedSlices) for grad, _ in pairs)
+    train = sync.apply_gradients(pairs, step)
+    hook = sync.make_session_run_hook(is_chief=True)
+    rows = tf.convert_to_tensor(table)
+    gate = threading.Event()
+    with tf.train.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(train, {ids: [0, 1], weights: [[1], [2]]})
+        sess.run(train, {ids: [1, 4], weights: [[4], [5]]})
+        while sess.run(step) < 1:
+            gate.wait(0.005)
+        np.testing.assert_allclose(sess.run(rows)[:, 0], [-1, -3, 0, 0, -5, 0])

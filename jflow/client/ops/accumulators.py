@@ -7,7 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.base.values import abstract, as_dtype, as_shape, declared, is_compatible, unknown_dim
+from jflow.base.values import (
+    abstract,
+    as_dtype,
+    as_shape,
+    declared,
+    is_compatible,
+    is_static,
+    unknown_dim,
+)
+from jflow.client.ops.slices import IndexedSlices
 from jflow.client.stateful import Handle
 from jflow.compiler.graph import Operation, Tensor
 from jflow.state.resources.accumulator import AccumulatorSpec
@@ -182,15 +191,50 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         Raises:
           TypeError: if the gradient has another dtype, or indices that are not integers.
         """
+        return self._apply((grad_indices, grad_values, grad_shape), local_step, name)
+
+    def apply_indexed_slices_grad(
+        self, grad: IndexedSlices, local_step: Any = 0, name: str | None = None
+    ) -> Operation:
+        """Returns an operation that adds a gradient that is rows, or drops it if it is stale.
+
+        Args:
+          grad: the gradient; rows whose index is out of range do not count, as in all its uses.
+          local_step, name: as for `apply_grad`.
+
+        Raises:
+          TypeError: if it is not an `IndexedSlices`, or has another dtype.
+          ValueError: if the gradient has another shape.
+        """
+        if not isinstance(grad, IndexedSlices):
+            raise TypeError(f"{self!r} expected an IndexedSlices, got {grad!r}")
+        if not is_compatible(self._shape, grad.dense_shape):
+            raise ValueError(
+                f"expected a gradient of shape {self._shape} for {self!r}, got {grad!r}"
+            )
+        shape = grad.dense_shape if is_static(grad.dense_shape) else None
+        return self._apply(
+            (grad.indices, grad.values, shape), local_step, name, {"drops_out_of_range": True}
+        )
+
+    def _apply(
+        self,
+        grad: tuple[Any, Any, Any],
+        local_step: Any,
+        name: str | None,
+        attributes: dict[str, Any] | None = None,
+    ) -> Operation:
+        """Adds a gradient, given by indices, values and dense shape, which may be None."""
+        indices, values, shape = grad
         inputs = [
             self._integer(local_step),
-            self._integer(grad_indices),
-            self._calls.operand(grad_values, self._dtype),
+            self._integer(indices),
+            self._calls.operand(values, self._dtype),
         ]
-        if grad_shape is not None:
-            inputs.append(self._integer(grad_shape))
+        if shape is not None:
+            inputs.append(self._integer(shape))
         name = name or f"{self._title}_ApplySparseGrad"
-        return self._calls.call("accumulator.apply_sparse", inputs, [], name)
+        return self._calls.call("accumulator.apply_sparse", inputs, [], name, attributes)
 
     def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Tensor, ...]:
         """Returns the mean or sum of the gradients applied, and resets the sum.
@@ -204,6 +248,33 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         Returns:
           Indices i[n] in ascending order, values dtype[n, ...], and the dense shape i[rank].
         """
+        return self._take(num_required, name)
+
+    def take_indexed_slices_grad(
+        self, num_required: Any, name: str | None = None, *, is_padded: bool = False
+    ) -> IndexedSlices:
+        """Returns the mean or sum of the gradients applied as rows, and resets the sum.
+
+        Args:
+          num_required, name: as for `take_grad`.
+          is_padded: whether there are as many rows as a power of two, by rows that do not count, so
+            that programs that use them are compiled for few sizes.
+
+        Raises:
+          ValueError: if a size of the accumulator's shape is unknown.
+        """
+        shape = tuple(size for size in self._shape or () if size is not None)
+        if self._shape != shape:
+            raise ValueError(
+                f"an IndexedSlices has a shape without unknown sizes, got {self!r}; give the "
+                "accumulator the shape, or use take_grad"
+            )
+        indices, values, _ = self._take(num_required, name, is_padded=is_padded)
+        return IndexedSlices(values, indices, shape)
+
+    def _take(
+        self, num_required: Any, name: str | None, *, is_padded: bool = False
+    ) -> tuple[Tensor, ...]:
         index = jax.dtypes.canonicalize_dtype(np.int64)
         n_slices = unknown_dim()
         shape = self._shape
@@ -213,7 +284,7 @@ class SparseConditionalAccumulator(_AccumulatorBase):
             abstract((unknown_dim() if shape is None else len(shape),), index),
         ]
         name = name or f"{self._title}_TakeSparseGrad"
-        attributes = {"index_dtype": index.name}
+        attributes = {"index_dtype": index.name, "is_padded": is_padded}
         inputs = [self._integer(num_required)]
         op = self._calls.call("accumulator.take_sparse", inputs, avals, name, attributes)
         return op.outputs

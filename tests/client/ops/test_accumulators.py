@@ -210,3 +210,45 @@ def test_one_that_nothing_could_use_is_refused_inside_of_a_connection():
         tf.TextLineReader()
     with tf.connect(), tf.Graph().as_default():
         tf.ConditionalAccumulator(tf.float32, shape=())
+
+
+def test_rows_out_of_range_do_not_count_in_a_sparse_gradient(backend: Backend) -> None:
+    accumulator = tf.SparseConditionalAccumulator(tf.float32, (4, 1))
+    indices, values = tf.placeholder(tf.int32, (4,)), tf.placeholder(tf.float32, (4, 1))
+    apply = accumulator.apply_indexed_slices_grad(tf.IndexedSlices(values, indices, (4, 1)), 3)
+    take, whole = accumulator.take_grad(1), accumulator.take_indexed_slices_grad(1)
+    with session(backend) as sess:
+        sess.run(apply, {indices: [-1, 2, 4, 2], values: [[9], [1], [9], [2]]})
+        found = sess.run(take)
+        assert [part.tolist() for part in found] == [[2], [[3]], [4, 1]]
+        sess.run(apply, {indices: [9, 9, 4, -4], values: [[9]] * 4})
+        assert sess.run(accumulator.num_accumulated()) == 1
+        rows = sess.run(whole)
+    assert isinstance(rows, tf.IndexedSlices)
+    np.testing.assert_array_equal(rows.to_tensor(), np.zeros((4, 1)))
+
+
+@pytest.mark.parametrize(("n", "padded"), [(0, 1), (1, 1), (2, 2), (3, 4), (5, 8)])
+def test_rows_are_padded_by_such_that_do_not_count(n: int, padded: int) -> None:
+    accumulator = tf.SparseConditionalAccumulator(tf.float32, (6,))
+    apply = accumulator.apply_grad(np.arange(n), np.arange(n, dtype=np.float32) + 1)
+    with tf.Session() as sess:
+        sess.run(apply)
+        rows = sess.run(accumulator.take_indexed_slices_grad(1, is_padded=True))
+    assert rows.indices.shape == (padded,)
+    np.testing.assert_array_equal(rows.to_tensor(), [*range(1, n + 1), *[0] * (6 - n)])
+
+
+def test_rows_that_do_not_fit_are_refused_when_the_graph_is_built() -> None:
+    accumulator = tf.SparseConditionalAccumulator(tf.float32, (4, 2))
+    with pytest.raises(TypeError, match="expected an IndexedSlices, got"):
+        accumulator.apply_indexed_slices_grad(tf.constant([1.0]))
+    rows = tf.IndexedSlices(tf.constant([[1.0, 1.0]]), tf.constant([0]), (5, 2))
+    with pytest.raises(ValueError, match=r"gradient of shape \(4, 2\)"):
+        accumulator.apply_indexed_slices_grad(rows)
+    for shape in (None, (None, 2)):
+        unknown = tf.SparseConditionalAccumulator(tf.float32, shape)
+        with pytest.raises(
+            ValueError, match=r"without unknown sizes, got .*; give the accumulator"
+        ):
+            unknown.take_indexed_slices_grad(1)
