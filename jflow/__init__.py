@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jflow import inspect as inspect
     from jflow import lab as lab
     from jflow import lax as lax
+    from jflow import lookup as lookup
     from jflow import nn as nn
     from jflow import numpy as numpy
     from jflow import python_io as python_io
@@ -37,8 +38,8 @@ else:
         "jflow.api.root",
         modules=(
             *("checkpoint", "contrib", "data", "distribute", "errors", "estimator", "export"),
-            *("initializers", "inspect", "lab", "lax", "nn", "numpy", "python_io", "random"),
-            *("summary", "timeline", "train"),
+            *("initializers", "inspect", "lab", "lax", "lookup", "nn", "numpy", "python_io"),
+            *("random", "summary", "timeline", "train"),
         ),
         others=dict.fromkeys(
             ("ClosureInputError", "ClusterCoordinator", "PerWorkerValues", "RemoteValue"),

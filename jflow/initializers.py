@@ -6,6 +6,7 @@ from jflow.api.missing import missing as _missing
 from jflow.base import tracebacks as _tracebacks
 from jflow.client.ops import global_variables_initializer as global_variables
 from jflow.client.ops import local_variables_initializer as local_variables
+from jflow.client.ops import tables_initializer as tables_initializer
 from jflow.client.ops import variables_initializer as variables
 from jflow.client.variables import Constant as constant
 from jflow.client.variables import GlorotNormal as glorot_normal
@@ -38,6 +39,7 @@ __all__ = [
     "orthogonal",
     "random_normal",
     "random_uniform",
+    "tables_initializer",
     "truncated_normal",
     "variables",
     "variance_scaling",

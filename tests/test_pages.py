@@ -30,7 +30,7 @@ PAGES = {
     "operating": 1,
     "phrase_books": 4,
     "programs": 2,
-    "queues": 3,
+    "queues": 4,
     "quickstart": 3,
     "recipes": 1,
     "replay": 1,

@@ -26,6 +26,7 @@ LIFTED = ("jflow.lax", "jflow.nn", "jflow.numpy", "jflow.random")
 
 NESTED = (
     "jflow.contrib.learn",
+    "jflow.contrib.lookup",
     "jflow.contrib.training",
     "jflow.distribute.cluster_resolver",
     "jflow.distribute.coordinator",

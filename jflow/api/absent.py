@@ -21,7 +21,7 @@ _SPARSE = (
     "of sparse tensors jflow has sparse_tensor_to_dense, sparse_tensor_dense_matmul, "
     "nn.embedding_lookup_sparse and batches; jax.experimental.sparse has more"
 )
-_LOOKUP = "look words up in Python, in a function of jflow.data, and feed numbers"
+_MUTABLE_TABLES = "look such keys up in Python, in a function of jflow.data, and feed numbers"
 _METRICS = (
     "add to variables in each step, such as jflow.assign_add(total, jflow.reduce_sum(x)), and "
     "divide them where they are read"
@@ -66,7 +66,6 @@ _ROOT = {
         sparse_softmax sparse_split sparse_to_indicator sparse_transpose SparseFeature
         convert_to_tensor_or_sparse_tensor
     """,
-    _LOOKUP: "initialize_all_tables lookup tables_initializer",
     "use jflow.multiply": "mul",
     "use jflow.subtract": "sub",
     "use jflow.negative": "neg",
@@ -159,8 +158,10 @@ _ROOT = {
         "decode_base64 decode_compressed encode_base64"
     ),
     "compute it in Python, in a function of jflow.data": (
-        "edit_distance fingerprint reduce_join regex_replace string_to_hash_bucket "
-        "string_to_hash_bucket_fast string_to_hash_bucket_strong"
+        "edit_distance fingerprint reduce_join regex_replace"
+    ),
+    "use jflow.string_to_hash_bucket_fast, whose buckets are others": (
+        "string_to_hash_bucket string_to_hash_bucket_strong"
     ),
     "use jflow.set_random_seed, and seed= of initializers and queues": "get_seed",
     "use jflow.constant and numpy.asarray": (
@@ -230,7 +231,6 @@ _SUMMARY = {
 }
 
 _INITIALIZERS = {
-    _LOOKUP: "tables_initializer",
     "use jflow.variance_scaling_initializer with distribution='uniform'": "uniform_unit_scaling",
 }
 
@@ -279,12 +279,28 @@ _NN = {
     "use the names in jflow.nn itself": "experimental",
 }
 
+_TABLES = {_MUTABLE_TABLES: "experimental"}
+
+_CONTRIB_TABLES = {
+    _MUTABLE_TABLES: "MutableDenseHashTable MutableHashTable",
+    "use jflow.contrib.lookup.FastHashSpec": "StrongHashSpec",
+    "use jflow.contrib.lookup.index_table_from_tensor(mapping).lookup(tensor)": "string_to_index",
+    "use jflow.contrib.lookup.index_to_string_table_from_tensor(mapping).lookup(tensor)": (
+        "index_to_string"
+    ),
+    "use jflow.contrib.lookup.TextFileInitializer": (
+        "TextFileIdTableInitializer TextFileStringTableInitializer"
+    ),
+}
+
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "jflow": _ROOT,
     "jflow.train": _TRAIN,
     "jflow.summary": _SUMMARY,
     "jflow.initializers": _INITIALIZERS,
     "jflow.nn": _NN,
+    "jflow.lookup": _TABLES,
+    "jflow.contrib.lookup": _CONTRIB_TABLES,
 }
 
 

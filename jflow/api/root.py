@@ -103,8 +103,10 @@ from jflow.client.ops import scatter_update as scatter_update
 from jflow.client.ops import string_join as string_join
 from jflow.client.ops import string_split as string_split
 from jflow.client.ops import string_strip as string_strip
+from jflow.client.ops import string_to_hash_bucket_fast as string_to_hash_bucket_fast
 from jflow.client.ops import string_to_number as string_to_number
 from jflow.client.ops import substr as substr
+from jflow.client.ops import tables_initializer as tables_initializer
 from jflow.client.ops import trainable_variables as trainable_variables
 from jflow.client.ops import tuple as tuple
 from jflow.client.ops import variable_creator_scope as variable_creator_scope
@@ -399,6 +401,7 @@ all_variables = global_variables
 double = float64
 half = float16
 initialize_all_variables = global_variables_initializer
+initialize_all_tables = tables_initializer
 initialize_local_variables = local_variables_initializer
 initialize_variables = variables_initializer
 lin_space = linspace

@@ -41,6 +41,7 @@ from jflow.state.resources.accumulator import AccumulatorSpec
 from jflow.state.resources.accumulator import snapshot as accumulator
 from jflow.state.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
 from jflow.state.resources.kinds import LedgerSpec
+from jflow.state.resources.lookup_table import LookupTableSnapshot, LookupTableSpec
 from jflow.state.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.state.resources.queue import QueueSpec
 from jflow.state.resources.queue import snapshot as queue
@@ -350,6 +351,11 @@ BUILDS |= {
     StateItems: {"items": st.lists(st.builds(StateItem, **ITEM_FIELDS), max_size=2).map(tuple)},
     StateSlice: {"full_shape": INDICES, "offset": INDICES},
     TensorEntry: TENSOR_FIELDS,
+    LookupTableSnapshot: {"spec": st.just(LookupTableSpec("string", "int64"))},
+    LookupTableSpec: {
+        "key_dtype": st.sampled_from(["string", "int64", "float32"]),
+        "value_dtype": st.sampled_from(["string", "int64", "bfloat16", "text"]),
+    },
     ValueTableSnapshot: {"spec": st.just(ValueTableSpec())},
     ValueTableSpec: {},
 } | watch.BUILDS

@@ -82,8 +82,10 @@ from jflow.client.ops.strings import cast as cast
 from jflow.client.ops.strings import string_join as string_join
 from jflow.client.ops.strings import string_split as string_split
 from jflow.client.ops.strings import string_strip as string_strip
+from jflow.client.ops.strings import string_to_hash_bucket_fast as string_to_hash_bucket_fast
 from jflow.client.ops.strings import string_to_number as string_to_number
 from jflow.client.ops.strings import substr as substr
 from jflow.client.ops.sums import accumulate_n as accumulate_n
 from jflow.client.ops.sums import add_n as add_n
+from jflow.client.ops.tables import tables_initializer as tables_initializer
 from jflow.client.ops.variable import Variable as Variable

@@ -34,12 +34,13 @@ _INT64 = np.dtype(np.int64)
 
 def graph_for(*values: Any) -> Graph | None:
     """Returns the graph to add a call to; None for arrays inside a dataset's function."""
-    if decodes_eagerly() and not any(map(_is_symbolic, values)):
+    if decodes_eagerly() and not any(map(is_symbolic, values)):
         return None
     return _default_graph()
 
 
-def _is_symbolic(value: Any) -> bool:
+def is_symbolic(value: Any) -> bool:
+    """Whether a value is a tensor or variable of a graph."""
     return getattr(value, "to_tensor", None) is not None
 
 
@@ -65,7 +66,7 @@ def on_host(graph: Graph | None, value: Any) -> Any:
     """Returns a value as a tensor on the host; as an array if there is no graph."""
     if graph is None:
         return host_array(value)
-    if not _is_symbolic(value):
+    if not is_symbolic(value):
         return graph.constant(value, on_host=True)
     return graph.as_tensor(value)
 

@@ -32,6 +32,7 @@ from jflow.client.ops.host_calls import (
     text_of,
 )
 from jflow.client.ops.slices import SparseTensor
+from jflow.client.stateful.queue import as_integer
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph.calls import on_any_rank
 
@@ -124,6 +125,38 @@ def string_to_number(
         return [host_abstract(strings.aval.shape, dtype)]
 
     return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
+
+
+def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = None) -> Tensor:  # noqa: A002 - TensorFlow's name
+    """Returns the bucket of each string: its FarmHash Fingerprint64 modulo the number of buckets.
+
+    The task that computes it needs `jflow[hash]`.
+
+    Args:
+      input: string[...].
+      num_buckets: how many buckets there are.
+      name: name of the operation.
+
+    Returns:
+      i64[*input.shape], from 0 to `num_buckets` - 1, on the host.
+
+    Raises:
+      TypeError: if the input is not of strings, or `num_buckets` not an integer.
+      ValueError: if there is no bucket.
+      UnimplementedError: in the step, if the package with the hash is not installed.
+    """
+    n_buckets = as_integer(num_buckets, "num_buckets")
+    if n_buckets < 1:
+        raise ValueError(f"expected at least one bucket, got {num_buckets}")
+    graph = graph_for(input)
+    strings = strings_of(graph, input)
+
+    def avals() -> list[AbstractValue]:
+        return [host_abstract(strings.aval.shape, np.dtype(np.int64))]
+
+    name = name or "StringToHashBucketFast"
+    function = string_to_hash_bucket_fast.__name__
+    return invoke(graph, function, [strings], avals, name, num_buckets=n_buckets)[0]
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:

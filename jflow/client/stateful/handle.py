@@ -1,4 +1,4 @@
-"""`Handle`: the base class of queues, accumulators and readers."""
+"""`Handle`: the base class of queues, accumulators, readers and lookup tables."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.records.arrayrecord import ArrayRecords
 from jflow.state.records.csv import decode_csv
 from jflow.state.records.fixed import FixedLengthRecords
+from jflow.state.records.hashing import string_to_hash_bucket_fast
 from jflow.state.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
 from jflow.state.records.messages import decode_json_example
 from jflow.state.records.parquet import ParquetRecords
@@ -124,6 +125,7 @@ DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
         *(decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png),
         *(decode_json_example, deserialize_many_sparse, serialize_many_sparse, serialize_sparse),
         *(as_string, string_join, string_split, string_strip, string_to_number, substr),
+        string_to_hash_bucket_fast,
     )
 }
 """Functions from arrays to arrays, with attributes as keyword arguments, that steps call by name.

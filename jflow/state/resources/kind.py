@@ -24,7 +24,8 @@ class Kind(Generic[AnySpec]):
       make: creates a resource from a spec, a name for messages, and the directories it may read.
       snapshot: the class of its snapshots.
       kernels: its kernels by their names in plans, "<kind>.<kernel>".
-      reads_files: whether a kernel may wait for a disk.
+      slow_kernels: the names of the kernels that may wait for a disk or compute for long, which an
+        event loop runs in threads.
     """
 
     name: str
@@ -32,4 +33,4 @@ class Kind(Generic[AnySpec]):
     make: Callable[[AnySpec, str, AllowedDirectories], Snapshottable]
     snapshot: type[Snapshot]
     kernels: Mapping[str, Kernel]
-    reads_files: bool = False
+    slow_kernels: frozenset[str] = frozenset()

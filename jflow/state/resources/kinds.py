@@ -14,6 +14,7 @@ from jflow.state.resources.accumulator import ACCUMULATOR
 from jflow.state.resources.iterator_state import ITERATOR_STATE
 from jflow.state.resources.kernel import Kernel
 from jflow.state.resources.kind import Kind
+from jflow.state.resources.lookup_table import LOOKUP_TABLE
 from jflow.state.resources.queue import QUEUE
 from jflow.state.resources.random_state import RANDOM_STATE
 from jflow.state.resources.reader import READER
@@ -54,6 +55,7 @@ class LedgerSnapshot:
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
     ITERATOR_STATE,
+    LOOKUP_TABLE,
     QUEUE,
     RANDOM_STATE,
     READER,

@@ -111,7 +111,7 @@ def classify(plans: Sequence[LinkedPlan]) -> PlanClass:
         return General()
     (linked,) = plans
     match instructions := [*chain.from_iterable(linked.stages)]:
-        case [LinkedKernel() as kernel] if not kernel.reads_files:
+        case [LinkedKernel() as kernel] if not kernel.is_slow:
             return SingleOperation(linked, kernel)
         case [LinkedRun() as run] if run.uses_variables:
             return SingleAccess(linked, run)

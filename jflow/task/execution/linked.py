@@ -174,9 +174,9 @@ class LinkedKernel:
     resources: tuple[ResourceSpec, ...]
 
     @property
-    def reads_files(self) -> bool:
-        """Whether it may have to wait for a disk."""
-        return kind_of(self.resources[0]).reads_files
+    def is_slow(self) -> bool:
+        """Whether it may wait for a disk or compute for long; an event loop runs it in threads."""
+        return self.instruction.function in kind_of(self.resources[0]).slow_kernels
 
 
 @dataclass(frozen=True)

@@ -391,7 +391,7 @@ class PlanRun:
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         # A generator around the other one would be kept for each operation that waits.
-        if not kernel.reads_files and all(map(state.is_computed, kernel.instruction.inputs)):
+        if not kernel.is_slow and all(map(state.is_computed, kernel.instruction.inputs)):
             return state.perform(kernel)
         return self._perform(state, kernel)
 
@@ -401,7 +401,7 @@ class PlanRun:
         if not all(map(state.is_computed, kernel.instruction.inputs)):
             yield self._wait_computed(state, *kernel.instruction.inputs)
         work = state.perform(kernel)
-        yield from in_threads(work, self._context.threads) if kernel.reads_files else work
+        yield from in_threads(work, self._context.threads) if kernel.is_slow else work
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
         """Makes the client call one of its functions."""

@@ -11,6 +11,7 @@ from jflow.client.ops import (
     group,
     local_variables_initializer,
     report_uninitialized_variables,
+    tables_initializer,
 )
 from jflow.client.ops.summaries import merge_all
 from jflow.client.session import Session
@@ -136,8 +137,8 @@ class Scaffold:
 
     @staticmethod
     def default_local_init_op() -> Operation:
-        """Returns an operation that initializes the local variables of the default graph."""
-        return group(local_variables_initializer(), name="local_init")
+        """Returns an operation that initializes local variables and tables of the default graph."""
+        return group(local_variables_initializer(), tables_initializer(), name="local_init")
 
     def __repr__(self) -> str:
         names = [name for name, value in vars(self).items() if value is not None]

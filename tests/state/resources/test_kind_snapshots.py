@@ -31,6 +31,7 @@ from jflow.state.resources.iterator_state import (
     SaveIteratorState,
 )
 from jflow.state.resources.kinds import KINDS
+from jflow.state.resources.lookup_table import LookupTableSpec
 from jflow.state.resources.queue import Dequeue, Enqueue, QueueSpec
 from jflow.state.resources.random_state import RandomStateSpec
 from jflow.state.resources.reader import ReaderSpec
@@ -44,6 +45,7 @@ ROOTS = AllowedDirectories(())
 SPECS = {
     "accumulator": AccumulatorSpec("float32", (2,)),
     "iterator_state": IteratorStateSpec(),
+    "lookup_table": LookupTableSpec("string", "int64"),
     "queue": QueueSpec("FIFOQueue", 3, components=(TensorSpec((), "float32"),)),
     "random_state": RandomStateSpec((1, 2)),
     "reader": ReaderSpec("IdentityReader"),

@@ -5,6 +5,7 @@ from jflow.base.values import TensorSpec
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.accumulator import AccumulatorSpec
 from jflow.state.resources.iterator_state import IteratorStateSpec
+from jflow.state.resources.lookup_table import LookupTableSpec
 from jflow.state.resources.queue import QueueSpec
 from jflow.state.resources.reader import ReaderSpec
 from jflow.state.resources.value_table import ValueTableSpec
@@ -37,6 +38,7 @@ SPECS = [
         *SPECS,
         ReaderSpec("TextLineReader", {"skip_header_lines": 1}),
         IteratorStateSpec(),
+        LookupTableSpec("int64", "string"),
         ValueTableSpec(),
     ],
 )

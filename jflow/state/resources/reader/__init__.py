@@ -20,4 +20,4 @@ def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Snapshottab
     )
 
 
-READER = Kind("reader", ReaderSpec, _make, ReaderSnapshot, KERNELS, reads_files=True)
+READER = Kind("reader", ReaderSpec, _make, ReaderSnapshot, KERNELS, frozenset(KERNELS))
