@@ -43,8 +43,13 @@ def _target(path: Path) -> Path:
 
 
 def _in_package(text: str) -> str:
-    """The generated imports name the proto package."""
-    return re.sub(r"^from jflow\.v1 import", "from jflow.net.protocol.v1 import", text, flags=re.M)
+    """The generated imports name the folders of the protos."""
+    for folder, package in _PACKAGES.items():
+        imported = re.escape(folder.replace("/", "."))
+        text = re.sub(
+            rf"^from {imported} import", f"from {package.replace('/', '.')} import", text, flags=re.M
+        )
+    return text
 
 
 def main() -> None:

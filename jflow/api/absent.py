@@ -54,8 +54,8 @@ _ROOT = {
     """,
     _HANDLES: "delete_session_tensor get_session_handle get_session_tensor",
     _PROTOS: """
-        AttrValue GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
-        GraphDef MetaGraphDef NameAttrList NodeDef TensorInfo graph_util import_graph_def
+        GRAPH_DEF_VERSION GRAPH_DEF_VERSION_MIN_CONSUMER GRAPH_DEF_VERSION_MIN_PRODUCER
+        MetaGraphDef NameAttrList TensorInfo graph_util import_graph_def
     """,
     _MATH: "audio bitwise manip math signal spectral",
     _SPARSE: """
@@ -219,7 +219,6 @@ _TRAIN = {
     "use the names in jflow.train itself": "experimental queue_runner",
     "use glob.glob": "match_filenames_once",
     "read event files with tensorboard": "summary_iterator",
-    "use jflow.train.export_meta_graph, or print(graph)": "write_graph",
 }
 
 _SUMMARY = {

@@ -392,6 +392,9 @@ from jflow.launch import run as run
 from jflow.state.records import FixedLenFeature as FixedLenFeature
 from jflow.state.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.state.records import VarLenFeature as VarLenFeature
+from jflow.state.records.graph_def import AttrValue as AttrValue
+from jflow.state.records.graph_def import GraphDef as GraphDef
+from jflow.state.records.graph_def import NodeDef as NodeDef
 from jflow.training.optimizers.clipping import clip_by_global_norm as clip_by_global_norm
 from jflow.training.optimizers.clipping import clip_by_norm as clip_by_norm
 from jflow.training.optimizers.clipping import global_norm as global_norm

@@ -29,6 +29,7 @@ from jflow.training.checkpoints.checkpoint_state import (
 from jflow.training.checkpoints.following import checkpoints_iterator as checkpoints_iterator
 from jflow.training.checkpoints.meta_graph import export_meta_graph as export_meta_graph
 from jflow.training.checkpoints.meta_graph import import_meta_graph as import_meta_graph
+from jflow.training.checkpoints.meta_graph import write_graph as write_graph
 from jflow.training.checkpoints.saver import Saver as Saver
 from jflow.training.checkpoints.saver import SaverDef as SaverDef
 from jflow.training.decoupled import Decoupled as Decoupled

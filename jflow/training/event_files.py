@@ -1,4 +1,4 @@
-"""`FileWriter`: event files with summaries, which TensorBoard opens; written by tensorboardX."""
+"""`FileWriter`: event files with summaries and graphs, which TensorBoard opens; written by tensorboardX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 from jflow.base.handles import Closing
 from jflow.client.ops.summaries import WRITERS, DefaultWriter
+from jflow.compiler.graph import Graph
 from jflow.state.records import checked_summary, needed, scalar_value
+from jflow.state.records.graph_def import GraphDef
 
 _NUMBERS = itertools.count()
 """Makes the names of files differ that a process writes into one directory."""
@@ -25,24 +27,29 @@ def can_write_events() -> bool:
 
 
 class FileWriter(Closing):
-    """Writes summaries into a new event file. Its methods may be called from several threads.
+    """Writes summaries and graphs into a new event file. Its methods may be called from several threads.
 
     Args:
       logdir: directory of the event files, which is made if it does not exist.
+      graph: a graph to write, as by `add_graph`.
       flush_secs: the file is flushed when a summary is added this many seconds after the last time.
       filename_suffix: last part of the name of the file.
 
     Raises:
       UnimplementedError: if tensorboardX is not installed (`jflow[summaries]`).
+      TypeError: as `add_graph`.
       OSError: if the file cannot be made.
     """
 
     def __init__(
         self,
         logdir: str | os.PathLike[str],
+        graph: Graph | GraphDef | None = None,
+        *,
         flush_secs: float = 120,
         filename_suffix: str | None = None,
     ) -> None:
+        definition = None if graph is None else _definition(graph)
         self._files = needed("tensorboardX.event_file_writer", "summaries", "writing summaries")
         self._events = needed("tensorboardX.proto.event_pb2", "summaries", "writing summaries")
         self._logdir = os.fspath(logdir)
@@ -52,6 +59,8 @@ class FileWriter(Closing):
         self._writer: Any = None
         self._flushed = 0.0
         self.reopen()
+        if definition is not None:
+            self.add_graph(definition)
 
     def get_logdir(self) -> str:
         """Returns the directory of the event files."""
@@ -68,13 +77,29 @@ class FileWriter(Closing):
           InvalidArgumentError: if this is not a summary.
           RuntimeError: if the writer is closed.
         """
-        step = 0 if global_step is None else int(global_step)
-        event = self._events.Event(wall_time=time.time(), step=step)
+        event = self._event(global_step)
         event.summary.ParseFromString(checked_summary(summary))
         with self._lock:
             self._opened().write_event(event)
             if time.monotonic() >= self._flushed + self._flush_secs:
                 self._flush()
+
+    def add_graph(self, graph: Graph | GraphDef, global_step: int | None = None) -> None:
+        """Writes the definition of a graph, and flushes it to disk.
+
+        Args:
+          graph: a graph, or what its `as_graph_def` has returned; TensorBoard draws the last one.
+          global_step: the step that it belongs to.
+
+        Raises:
+          TypeError: if this is neither.
+          RuntimeError: if the writer is closed.
+        """
+        event = self._event(global_step)
+        event.graph_def = _definition(graph).SerializeToString()
+        with self._lock:
+            self._opened().write_event(event)
+            self._flush()
 
     def add_scalar(self, tag: str, value: float, global_step: int | None = None) -> None:
         """Writes the summary of a number.
@@ -127,6 +152,10 @@ class FileWriter(Closing):
     def _leave(self, failed: bool) -> None:
         self.close()
 
+    def _event(self, global_step: int | None) -> Any:
+        step = 0 if global_step is None else int(global_step)
+        return self._events.Event(wall_time=time.time(), step=step)
+
     def _opened(self) -> Any:
         if self._writer is None:
             raise RuntimeError(f"the writer of {self._logdir!r} is closed; call reopen()")
@@ -139,6 +168,14 @@ class FileWriter(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._writer is None else "open"
         return f"<jflow.summary.FileWriter of {self._logdir!r}, {state}>"
+
+
+def _definition(graph: Graph | GraphDef) -> GraphDef:
+    """Returns the definition of a graph, with shapes. Raises TypeError if it is something else."""
+    definition = graph.as_graph_def(add_shapes=True) if isinstance(graph, Graph) else graph
+    if not isinstance(definition, GraphDef):
+        raise TypeError(f"expected a graph or a GraphDef, got {type(graph).__name__}: {graph!r:.80}")
+    return definition
 
 
 def create_file_writer(
@@ -157,7 +194,7 @@ def create_file_writer(
     Raises:
       UnimplementedError, OSError: as `FileWriter`.
     """
-    return FileWriter(logdir, flush_millis / 1000, filename_suffix)
+    return FileWriter(logdir, flush_secs=flush_millis / 1000, filename_suffix=filename_suffix)
 
 
 class FileWriterCache:

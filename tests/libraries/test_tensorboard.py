@@ -55,6 +55,34 @@ def test_the_summaries_of_the_page_are_there(
     assert len(opened(tmp_path / "logs").Scalars("loss")) == 10
 
 
+def test_tensorboard_finds_the_graph_of_a_writer(tmp_path: Path) -> None:
+    tf.add(tf.placeholder(tf.float32, (None, 2), name="x"), 1.0, name="y")
+    graph = tf.get_default_graph()
+    definition = graph.as_graph_def(add_shapes=True)
+    with tf.summary.FileWriter(tmp_path, graph):
+        # TensorBoard's messages are TensorFlow's own. It is there before the writer is closed.
+        shown = opened(tmp_path).Graph()
+        assert shown.SerializeToString(deterministic=True) == definition.SerializeToString(
+            deterministic=True
+        )
+        assert [node.name for node in shown.node] == ["x", "y"]
+    with tf.summary.FileWriter(tmp_path / "new") as writer:
+        writer.add_graph(graph.as_graph_def(), 3)
+    assert len(opened(tmp_path / "new").Graph().node) == 2
+    with pytest.raises(TypeError, match="expected a graph or a GraphDef, got int"):
+        tf.summary.FileWriter(tmp_path / "bad", 120)  # type: ignore[arg-type]
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_training_writes_its_graph(tmp_path: Path) -> None:
+    count = tf.train.create_global_step().assign_add(1)
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+        session.run(count)
+    tf.summary.FileWriterCache.clear()
+    definition = tf.get_default_graph().as_graph_def(add_shapes=True)
+    assert str(opened(tmp_path).Graph()) == str(definition)
+
+
 def test_a_training_writes_its_rate_and_its_summaries(tmp_path: Path) -> None:
     step = tf.train.create_global_step()
     tf.summary.scalar("twice", step * 2)

@@ -36,6 +36,7 @@ from jflow.compiler.graph import Graph, Operation, get_default_graph, stack
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Explanation
 from jflow.errors import OpError
+from jflow.state.records.graph_def import GraphDef
 
 
 @forks.guarded(
@@ -82,6 +83,11 @@ class Session(Carded, Closing):
     def graph(self) -> Graph:
         """The graph that the session runs."""
         return self._graph
+
+    @property
+    def graph_def(self) -> GraphDef:
+        """The definition of the graph; see `Graph.as_graph_def`."""
+        return self._graph.as_graph_def()
 
     @property
     def target(self) -> str:

@@ -33,7 +33,7 @@ from jflow.base.values import (
     refuse_host,
     to_physical,
 )
-from jflow.compiler.graph import origin, request, stack, text, tracing, unify
+from jflow.compiler.graph import definition, origin, request, stack, text, tracing, unify
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.members import GraphKeys, GraphMember
 from jflow.compiler.graph.open_loop import OpenLoop
@@ -56,6 +56,7 @@ from jflow.compiler.graph.scoped import ScopedMembers
 from jflow.compiler.graph.size_sources import sources_of, unbound_sizes, with_sources
 from jflow.compiler.graph.symbolic import Symbolic
 from jflow.plan.xla import jaxprs
+from jflow.state.records.graph_def import GraphDef
 
 graphs: Stack[Graph] = Stack()
 
@@ -544,6 +545,21 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
 
     def __str__(self) -> str:
         return text.graph_text(self.get_operations())
+
+    def as_graph_def(self, *, add_shapes: bool = False) -> GraphDef:
+        """Returns the definition of the graph as TensorFlow's message, which TensorBoard draws.
+
+        Its operations are of JAX and jflow, so TensorFlow cannot run them; `export_meta_graph`
+        writes a graph that jflow reads. Constants of more than 1 KiB are without their value, and
+        what is inside of loops, branches and calls is not there.
+
+        Args:
+          add_shapes: whether each node has the shapes of its outputs, as attribute
+            "_output_shapes".
+        """
+        with self._lock:
+            ops, handles = self.get_operations(), dict(self._handles)
+        return definition.graph_def(ops, handles, add_shapes)
 
     def prevent_feeding(self, tensor: Tensor) -> None:
         """Makes `Session.run` refuse a value for this tensor."""

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from jflow.base.values import Array
+from jflow.base.values import Array, string
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.image import encode_png
 from jflow.state.records.strings import string_array
+from jflow.state.records.tensor_proto import tensor_proto
 from jflow.state.records.v1 import summary_pb2 as pb
-
-_DT_STRING = 7
-"""Number of the dtype of strings in TensorFlow's messages."""
-
 
 def scalar_value(tag: str, value: float) -> bytes:
     """Returns the serialized summary of a number."""
@@ -127,10 +124,7 @@ def _scale_to_u8(image: Array) -> Array:
 
 def _text_summary(text: Array, *, tag: str) -> Sequence[Array]:
     """Serializes the text of string[...]."""
-    shape = pb.TensorShape(dim=[pb.Dim(size=size) for size in text.shape])
-    tensor = pb.StringTensor(
-        dtype=_DT_STRING, tensor_shape=shape, string_val=text.reshape(-1).tolist()
-    )
+    tensor = tensor_proto(text, string)
     plugin = pb.Plugin(plugin_name="text")
     metadata = pb.SummaryMetadata(plugin_data=plugin)
     return _result(_message(pb.SummaryValue(tag=tag, tensor=tensor, metadata=metadata)))

@@ -145,7 +145,7 @@ def update_checkpoint_state(
     text = "".join(
         f"{key}: {json.dumps(written(name), ensure_ascii=False)}\n" for key, name in lines
     )
-    _replace(local_path(path), text.encode())
+    replace_file(local_path(path), text.encode())
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
@@ -196,7 +196,11 @@ def _parsed(text: str) -> dict[str, list[str]]:
     return fields
 
 
-def _replace(path: str, data: bytes) -> None:
+def replace_file(path: str, data: bytes) -> None:
+    """Writes a file atomically: until it is complete, what was there before stays.
+
+    Raises OSError as `open`.
+    """
     temporary = f"{path}.tmp{secrets.token_hex(4)}"
     try:
         with open(temporary, "xb") as file:

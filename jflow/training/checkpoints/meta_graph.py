@@ -10,9 +10,15 @@ from jflow.client.export.graphs import load_graph, save_graph
 from jflow.client.export.members import MemberKind, register_member_kind
 from jflow.client.ops import global_variables
 from jflow.compiler.graph import Graph, Operation
-from jflow.errors import OpError
+from jflow.errors import OpError, UnimplementedError
+from jflow.state.records.graph_def import GraphDef, graph_def_text
+from jflow.training.checkpoints.checkpoint_state import replace_file
 from jflow.training.checkpoints.saver import Saver
 from jflow.training.input_queues.queue_runner import QueueRunner
+
+
+GRAPH_FILE = "graph.pbtxt"
+"""The file in which trainings write the definition of their graph."""
 
 
 def export_meta_graph(filename: str | os.PathLike[str], graph: Graph | None = None) -> None:
@@ -49,6 +55,43 @@ def import_meta_graph(
     """
     load_graph(meta_graph_or_file, clear_devices=clear_devices, import_scope=import_scope)
     return Saver() if global_variables() else None
+
+
+def write_graph(
+    graph_or_graph_def: Graph | GraphDef,
+    logdir: str | os.PathLike[str],
+    name: str,
+    as_text: bool = True,
+) -> str:
+    """Writes the definition of a graph to a file, which TensorBoard draws.
+
+    Args:
+      graph_or_graph_def: a graph, or what its `as_graph_def` has returned.
+      logdir: the directory, which is made if it does not exist.
+      name: name of the file, which is replaced if it exists.
+      as_text: whether it is the text of the message, else its bytes.
+
+    Returns:
+      The path of the file.
+
+    Raises:
+      TypeError: if it is neither a graph nor a definition.
+      UnimplementedError: if the directory is not local.
+      OSError: as `open`.
+    """
+    definition = graph_or_graph_def
+    if isinstance(definition, Graph):
+        definition = definition.as_graph_def()
+    if not isinstance(definition, GraphDef):
+        raise TypeError(f"expected a graph or a GraphDef, got {type(definition).__name__}")
+    folder = os.fspath(logdir)
+    if "://" in folder:
+        raise UnimplementedError(f"a graph is written to a local directory only, got {folder!r}")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name)
+    data = definition.SerializeToString(deterministic=True)
+    replace_file(path, graph_def_text(definition).encode() if as_text else data)
+    return path
 
 
 class _ImportedQueue:

@@ -9,6 +9,9 @@ from typing import Any
 
 from jflow.client.session import Session
 from jflow.compiler.graph import GraphKeys, get_default_graph
+from jflow.state.records.graph_def import GraphDef
+from jflow.training.checkpoints.meta_graph import GRAPH_FILE, write_graph
+from jflow.training.event_files import FileWriterCache, can_write_events
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
     SecondOrStepTimer,
@@ -54,7 +57,8 @@ class CheckpointSaverHook(SessionRunHook):
       scaffold: a `Scaffold`, whose saver is used. Without it and a saver, that of the graph's
         collection "savers" is.
       listeners: what is called around each save.
-      save_graph_def: whether a save writes the graph too.
+      save_graph_def: whether a save writes the graph too, and the file "graph.pbtxt" has its
+        definition, which TensorBoard draws; without it only an event file has that.
 
     Raises:
       ValueError: if there are both a saver and a scaffold, or not exactly one interval.
@@ -74,6 +78,8 @@ class CheckpointSaverHook(SessionRunHook):
         if saver is not None and scaffold is not None:
             raise ValueError("you cannot provide both saver and scaffold; a scaffold has its own")
         self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._directory = os.fspath(checkpoint_dir)
+        self._is_local = "://" not in self._directory
         self._prefix = os.path.join(checkpoint_dir, checkpoint_basename)
         self._saver = saver
         self._scaffold = scaffold
@@ -83,14 +89,16 @@ class CheckpointSaverHook(SessionRunHook):
     def begin(self) -> None:
         """Finds the global step."""
         self._global_step = required_global_step(self)
-        if "://" not in self._prefix:
-            os.makedirs(os.path.dirname(self._prefix), exist_ok=True)
+        if self._is_local:
+            os.makedirs(self._directory, exist_ok=True)
         for listener in self._listeners:
             listener.begin()
 
     def after_create_session(self, session: Session, coord: Coordinator) -> None:
-        """Saves the state that the session starts from."""
+        """Writes the definition of the graph, and saves the state that the session starts from."""
         step = int(session.run(self._global_step))
+        if self._is_local:
+            self._write_definition(session.graph.as_graph_def(add_shapes=True))
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
 
@@ -116,6 +124,12 @@ class CheckpointSaverHook(SessionRunHook):
             self._save(session, step)
         for listener in self._listeners:
             listener.end(session, step)
+
+    def _write_definition(self, definition: GraphDef) -> None:
+        if self._writes_graph:
+            write_graph(definition, self._directory, GRAPH_FILE)
+        if can_write_events():
+            FileWriterCache.get(self._directory).add_graph(definition)
 
     def _save(self, session: Session, step: int) -> bool:
         """Saves a checkpoint; returns whether a listener wants the training to stop."""

@@ -14,6 +14,7 @@ from jflow.base.options import ConfigProto, RunOptions
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import OpError
+from jflow.training.checkpoints.meta_graph import GRAPH_FILE, write_graph
 from jflow.training.event_files import FileWriter, can_write_events
 from jflow.training.input_queues.queue_runner import QUEUE_RUNNERS, QueueRunner
 from jflow.training.monitored.global_step import get_global_step
@@ -110,6 +111,7 @@ class Supervisor:
         self.global_step = global_step if is_given else get_global_step(self._graph)
         own_writer = self._writer() if summary_writer is _DEFAULT else summary_writer
         self.summary_writer: Any = own_writer
+        self._is_graph_written = False
         self.session_manager = session_manager or SessionManager(
             own["local_init_op"],
             own["ready_op"],
@@ -168,6 +170,9 @@ class Supervisor:
     ) -> Session:
         """Opens a session: the chief restores or initializes the variables, others wait for it.
 
+        The chief writes the definition of the graph, which TensorBoard draws, into the directory,
+        as "graph.pbtxt", and once into the event file.
+
         Args:
           master, config, start_standard_services: as for `managed_session`.
           wait_for_checkpoint, max_wait_secs: as for `SessionManager.prepare_session`.
@@ -185,6 +190,7 @@ class Supervisor:
                 init_feed_dict=self._init_feed_dict,
                 init_fn=self._init_fn,
             )
+            self._write_definition()
             if start_standard_services:
                 self.start_standard_services(session)
         else:
@@ -296,6 +302,14 @@ class Supervisor:
     def _writer(self) -> FileWriter | None:
         is_used = self.is_chief and self._logdir is not None and can_write_events()
         return FileWriter(self._logdir) if is_used and self._logdir is not None else None
+
+    def _write_definition(self) -> None:
+        definition = self._graph.as_graph_def(add_shapes=True)
+        if self._logdir and "://" not in self._logdir:
+            write_graph(definition, self._logdir, GRAPH_FILE)
+        if self.summary_writer and not self._is_graph_written:
+            self.summary_writer.add_graph(definition)
+            self._is_graph_written = True
 
     def _write_summary(self, sess: Session) -> None:
         fetched = [self.summary_op, *([] if self.global_step is None else [self.global_step])]

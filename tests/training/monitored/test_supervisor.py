@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import jflow as tf
 from tests.clusters import Backend
@@ -117,6 +118,29 @@ def test_summaries_are_written(tmp_path):
         session.run(grow)
         supervisor.summary_computed(session, session.run(summary))
     assert [*tmp_path.glob("events*")]
+
+
+def test_the_chief_writes_the_definition_of_its_graph_once(tmp_path):
+    class Writer:
+        def __init__(self):
+            self.graphs = []
+
+        def add_graph(self, graph):
+            self.graphs.append(graph)
+
+        def close(self):
+            pass
+
+    _counting()
+    writer = Writer()
+    options = {"summary_writer": writer, "save_model_secs": 0, "summary_op": None}
+    supervisor = tf.train.Supervisor(logdir=tmp_path / "run", **options)
+    for _ in range(2):
+        with supervisor.managed_session(start_standard_services=False):
+            text = (tmp_path / "run" / "graph.pbtxt").read_text()
+    definition = tf.get_default_graph().as_graph_def(add_shapes=True)
+    assert writer.graphs == [definition]
+    assert text_format.Parse(text, tf.GraphDef()) == definition
 
 
 def test_what_is_refused_and_said():

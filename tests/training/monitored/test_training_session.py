@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import jflow as tf
 from jflow.testing import ProcessCluster
+from jflow.training.monitored import checkpoint_hook
 from tests.clusters import Backend
 from tests.training.monitored.helpers import FailsOnce, counting_model, monitored, singular
 
@@ -133,6 +135,29 @@ def test_a_checkpoint_hook_needs_one_saver(tmp_path: Path) -> None:
     hook = tf.train.CheckpointSaverHook(tmp_path, save_steps=1)
     with pytest.raises(RuntimeError, match="expected one saver in the collection 'savers', found"):
         tf.train.MonitoredSession(creator, [hook])
+
+
+def test_a_checkpoint_hook_writes_the_definition_of_the_graph_once_for_each_session(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Writer:
+        def add_graph(self, graph: Any) -> None:
+            events.append(graph)
+
+    events: list[Any] = []
+    monkeypatch.setattr(checkpoint_hook, "can_write_events", lambda: True)
+    monkeypatch.setattr(checkpoint_hook.FileWriterCache, "get", lambda folder: Writer())
+    counting_model(backend)
+    for folder, is_saved in ((tmp_path / "a", True), (tmp_path / "b", False)):
+        saver = tf.train.Saver()
+        hook = tf.train.CheckpointSaverHook(folder, 1, saver=saver, save_graph_def=is_saved)
+        with monitored(backend, hook) as session:
+            definition = session.graph.as_graph_def(add_shapes=True)
+        assert (folder / "graph.pbtxt").exists() == is_saved
+        assert events.pop() == definition
+        assert not events
+    text = (tmp_path / "a" / "graph.pbtxt").read_text()
+    assert text_format.Parse(text, tf.GraphDef()) == definition
 
 
 def test_only_the_chief_initializes_and_saves(shared_backend: Backend, tmp_path: Path) -> None:

@@ -22,31 +22,26 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from jflow.state.records.v1 import tensor_pb2 as jflow_dot_records_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ejflow/records/v1/summary.proto\x12\x16jflow.state.records.v1\">\n\x07Summary\x12\x33\n\x05value\x18\x01 \x03(\x0b\x32$.jflow.state.records.v1.SummaryValue\"\x9a\x02\n\x0cSummaryValue\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\x16\n\x0csimple_value\x18\x02 \x01(\x02H\x00\x12\x35\n\x05image\x18\x04 \x01(\x0b\x32$.jflow.state.records.v1.SummaryImageH\x00\x12\x32\n\x05histo\x18\x05 \x01(\x0b\x32!.jflow.state.records.v1.HistogramH\x00\x12\x36\n\x06tensor\x18\x08 \x01(\x0b\x32$.jflow.state.records.v1.StringTensorH\x00\x12\x39\n\x08metadata\x18\t \x01(\x0b\x32\'.jflow.state.records.v1.SummaryMetadataB\x07\n\x05value\"_\n\x0cSummaryImage\x12\x0e\n\x06height\x18\x01 \x01(\x05\x12\r\n\x05width\x18\x02 \x01(\x05\x12\x12\n\ncolorspace\x18\x03 \x01(\x05\x12\x1c\n\x14\x65ncoded_image_string\x18\x04 \x01(\x0c\"z\n\tHistogram\x12\x0b\n\x03min\x18\x01 \x01(\x01\x12\x0b\n\x03max\x18\x02 \x01(\x01\x12\x0b\n\x03num\x18\x03 \x01(\x01\x12\x0b\n\x03sum\x18\x04 \x01(\x01\x12\x13\n\x0bsum_squares\x18\x05 \x01(\x01\x12\x14\n\x0c\x62ucket_limit\x18\x06 \x03(\x01\x12\x0e\n\x06\x62ucket\x18\x07 \x03(\x01\"l\n\x0cStringTensor\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x39\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32#.jflow.state.records.v1.TensorShape\x12\x12\n\nstring_val\x18\x08 \x03(\x0c\"7\n\x0bTensorShape\x12(\n\x03\x64im\x18\x02 \x03(\x0b\x32\x1b.jflow.state.records.v1.Dim\"\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\"F\n\x0fSummaryMetadata\x12\x33\n\x0bplugin_data\x18\x01 \x01(\x0b\x32\x1e.jflow.state.records.v1.Plugin\".\n\x06Plugin\x12\x13\n\x0bplugin_name\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ejflow/records/v1/summary.proto\x12\x16jflow.state.records.v1\x1a\x1djflow/records/v1/tensor.proto\">\n\x07Summary\x12\x33\n\x05value\x18\x01 \x03(\x0b\x32$.jflow.state.records.v1.SummaryValue\"\x99\x02\n\x0cSummaryValue\x12\x0b\n\x03tag\x18\x01 \x01(\t\x12\x16\n\x0csimple_value\x18\x02 \x01(\x02H\x00\x12\x35\n\x05image\x18\x04 \x01(\x0b\x32$.jflow.state.records.v1.SummaryImageH\x00\x12\x32\n\x05histo\x18\x05 \x01(\x0b\x32!.jflow.state.records.v1.HistogramH\x00\x12\x35\n\x06tensor\x18\x08 \x01(\x0b\x32#.jflow.state.records.v1.TensorProtoH\x00\x12\x39\n\x08metadata\x18\t \x01(\x0b\x32\'.jflow.state.records.v1.SummaryMetadataB\x07\n\x05value\"_\n\x0cSummaryImage\x12\x0e\n\x06height\x18\x01 \x01(\x05\x12\r\n\x05width\x18\x02 \x01(\x05\x12\x12\n\ncolorspace\x18\x03 \x01(\x05\x12\x1c\n\x14\x65ncoded_image_string\x18\x04 \x01(\x0c\"z\n\tHistogram\x12\x0b\n\x03min\x18\x01 \x01(\x01\x12\x0b\n\x03max\x18\x02 \x01(\x01\x12\x0b\n\x03num\x18\x03 \x01(\x01\x12\x0b\n\x03sum\x18\x04 \x01(\x01\x12\x13\n\x0bsum_squares\x18\x05 \x01(\x01\x12\x14\n\x0c\x62ucket_limit\x18\x06 \x03(\x01\x12\x0e\n\x06\x62ucket\x18\x07 \x03(\x01\"F\n\x0fSummaryMetadata\x12\x33\n\x0bplugin_data\x18\x01 \x01(\x0b\x32\x1e.jflow.state.records.v1.Plugin\".\n\x06Plugin\x12\x13\n\x0bplugin_name\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'jflow.records.v1.summary_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SUMMARY']._serialized_start=58
-  _globals['_SUMMARY']._serialized_end=120
-  _globals['_SUMMARYVALUE']._serialized_start=123
-  _globals['_SUMMARYVALUE']._serialized_end=405
-  _globals['_SUMMARYIMAGE']._serialized_start=407
-  _globals['_SUMMARYIMAGE']._serialized_end=502
-  _globals['_HISTOGRAM']._serialized_start=504
-  _globals['_HISTOGRAM']._serialized_end=626
-  _globals['_STRINGTENSOR']._serialized_start=628
-  _globals['_STRINGTENSOR']._serialized_end=736
-  _globals['_TENSORSHAPE']._serialized_start=738
-  _globals['_TENSORSHAPE']._serialized_end=793
-  _globals['_DIM']._serialized_start=795
-  _globals['_DIM']._serialized_end=814
-  _globals['_SUMMARYMETADATA']._serialized_start=816
-  _globals['_SUMMARYMETADATA']._serialized_end=886
-  _globals['_PLUGIN']._serialized_start=888
-  _globals['_PLUGIN']._serialized_end=934
+  _globals['_SUMMARY']._serialized_start=89
+  _globals['_SUMMARY']._serialized_end=151
+  _globals['_SUMMARYVALUE']._serialized_start=154
+  _globals['_SUMMARYVALUE']._serialized_end=435
+  _globals['_SUMMARYIMAGE']._serialized_start=437
+  _globals['_SUMMARYIMAGE']._serialized_end=532
+  _globals['_HISTOGRAM']._serialized_start=534
+  _globals['_HISTOGRAM']._serialized_end=656
+  _globals['_SUMMARYMETADATA']._serialized_start=658
+  _globals['_SUMMARYMETADATA']._serialized_end=728
+  _globals['_PLUGIN']._serialized_start=730
+  _globals['_PLUGIN']._serialized_end=776
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from jflow.state.records.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -24,9 +25,9 @@ class SummaryValue(_message.Message):
     simple_value: float
     image: SummaryImage
     histo: Histogram
-    tensor: StringTensor
+    tensor: _tensor_pb2.TensorProto
     metadata: SummaryMetadata
-    def __init__(self, tag: _Optional[str] = ..., simple_value: _Optional[float] = ..., image: _Optional[_Union[SummaryImage, _Mapping]] = ..., histo: _Optional[_Union[Histogram, _Mapping]] = ..., tensor: _Optional[_Union[StringTensor, _Mapping]] = ..., metadata: _Optional[_Union[SummaryMetadata, _Mapping]] = ...) -> None: ...
+    def __init__(self, tag: _Optional[str] = ..., simple_value: _Optional[float] = ..., image: _Optional[_Union[SummaryImage, _Mapping]] = ..., histo: _Optional[_Union[Histogram, _Mapping]] = ..., tensor: _Optional[_Union[_tensor_pb2.TensorProto, _Mapping]] = ..., metadata: _Optional[_Union[SummaryMetadata, _Mapping]] = ...) -> None: ...
 
 class SummaryImage(_message.Message):
     __slots__ = ("height", "width", "colorspace", "encoded_image_string")
@@ -57,28 +58,6 @@ class Histogram(_message.Message):
     bucket_limit: _containers.RepeatedScalarFieldContainer[float]
     bucket: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, min: _Optional[float] = ..., max: _Optional[float] = ..., num: _Optional[float] = ..., sum: _Optional[float] = ..., sum_squares: _Optional[float] = ..., bucket_limit: _Optional[_Iterable[float]] = ..., bucket: _Optional[_Iterable[float]] = ...) -> None: ...
-
-class StringTensor(_message.Message):
-    __slots__ = ("dtype", "tensor_shape", "string_val")
-    DTYPE_FIELD_NUMBER: _ClassVar[int]
-    TENSOR_SHAPE_FIELD_NUMBER: _ClassVar[int]
-    STRING_VAL_FIELD_NUMBER: _ClassVar[int]
-    dtype: int
-    tensor_shape: TensorShape
-    string_val: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, dtype: _Optional[int] = ..., tensor_shape: _Optional[_Union[TensorShape, _Mapping]] = ..., string_val: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class TensorShape(_message.Message):
-    __slots__ = ("dim",)
-    DIM_FIELD_NUMBER: _ClassVar[int]
-    dim: _containers.RepeatedCompositeFieldContainer[Dim]
-    def __init__(self, dim: _Optional[_Iterable[_Union[Dim, _Mapping]]] = ...) -> None: ...
-
-class Dim(_message.Message):
-    __slots__ = ("size",)
-    SIZE_FIELD_NUMBER: _ClassVar[int]
-    size: int
-    def __init__(self, size: _Optional[int] = ...) -> None: ...
 
 class SummaryMetadata(_message.Message):
     __slots__ = ("plugin_data",)
