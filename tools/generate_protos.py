@@ -45,10 +45,9 @@ def _target(path: Path) -> Path:
 def _in_package(text: str) -> str:
     """The generated imports name the folders of the protos."""
     for folder, package in _PACKAGES.items():
-        imported = re.escape(folder.replace("/", "."))
-        text = re.sub(
-            rf"^from {imported} import", f"from {package.replace('/', '.')} import", text, flags=re.M
-        )
+        imported, module = (path.replace("/", ".") for path in (folder, package))
+        pattern = rf"^from {re.escape(imported)} import"
+        text = re.sub(pattern, f"from {module} import", text, flags=re.MULTILINE)
     return text
 
 

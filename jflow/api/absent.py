@@ -18,7 +18,7 @@ _PROTOS = "a graph is written by jflow.train.export_meta_graph, in a format of i
 _MATH = "its functions are in jflow itself, jflow.numpy, jflow.nn, jflow.lax and jax.scipy"
 _CANDIDATES = "draw classes with jax.random.choice in a jflow.function"
 _SPARSE = (
-    "of sparse tensors jflow has sparse_tensor_to_dense, sparse_tensor_dense_matmul, "
+    "of sparse tensors jflow has sparse_tensor_to_dense, sparse_tensor_dense_matmul, sparse_merge, "
     "nn.embedding_lookup_sparse and batches; jax.experimental.sparse has more"
 )
 _MUTABLE_TABLES = "look such keys up in Python, in a function of jflow.data, and feed numbers"
@@ -60,10 +60,10 @@ _ROOT = {
     _MATH: "audio bitwise manip math signal spectral",
     _SPARSE: """
         sparse sparse_add sparse_concat sparse_fill_empty_rows sparse_mask sparse_matmul
-        sparse_maximum sparse_merge sparse_minimum sparse_reduce_max sparse_reduce_max_sparse
+        sparse_maximum sparse_minimum sparse_reduce_max sparse_reduce_max_sparse
         sparse_reduce_sum sparse_reduce_sum_sparse sparse_reorder sparse_reset_shape sparse_reshape
         sparse_retain sparse_segment_mean sparse_segment_sqrt_n sparse_segment_sum sparse_slice
-        sparse_softmax sparse_split sparse_to_indicator sparse_transpose SparseFeature
+        sparse_softmax sparse_split sparse_to_indicator sparse_transpose
         convert_to_tensor_or_sparse_tensor
     """,
     "use jflow.multiply": "mul",
@@ -178,9 +178,6 @@ _ROOT = {
     "use jflow.WholeFileReader": "read_file",
     "write the fetched value in Python": "write_file",
     "use jflow.TFRecordReader, jflow.ParquetReader or another reader": "LMDBReader",
-    "use jflow.FixedLenSequenceFeature with jflow.parse_example, or jflow.train.SequenceExample": (
-        "parse_single_sequence_example"
-    ),
     "use jax.lax.approx_max_k": "approx_top_k",
     "use a jflow.FIFOQueue of one element as a lock": "CriticalSection",
     "use jflow.summary and TensorBoard": (

@@ -69,6 +69,7 @@ from jflow.client.ops import count_up_to as count_up_to
 from jflow.client.ops import decode_csv as decode_csv
 from jflow.client.ops import decode_image as decode_image
 from jflow.client.ops import decode_jpeg as decode_jpeg
+from jflow.client.ops import decode_json_example as decode_json_example
 from jflow.client.ops import decode_png as decode_png
 from jflow.client.ops import decode_raw as decode_raw
 from jflow.client.ops import encode_jpeg as encode_jpeg
@@ -87,7 +88,9 @@ from jflow.client.ops import model_variables as model_variables
 from jflow.client.ops import moving_average_variables as moving_average_variables
 from jflow.client.ops import no_op as no_op
 from jflow.client.ops import parse_example as parse_example
+from jflow.client.ops import parse_sequence_example as parse_sequence_example
 from jflow.client.ops import parse_single_example as parse_single_example
+from jflow.client.ops import parse_single_sequence_example as parse_single_sequence_example
 from jflow.client.ops import placeholder as placeholder
 from jflow.client.ops import report_uninitialized_variables as report_uninitialized_variables
 from jflow.client.ops import scatter_add as scatter_add
@@ -139,7 +142,6 @@ from jflow.client.ops.control import map_fn as map_fn
 from jflow.client.ops.control import scan as scan
 from jflow.client.ops.control import switch_case as switch_case
 from jflow.client.ops.control import while_loop as while_loop
-from jflow.client.ops.decoding import decode_json_example as decode_json_example
 from jflow.client.ops.gates import identity_n as identity_n
 from jflow.client.ops.math.arrays import argsort as argsort
 from jflow.client.ops.math.arrays import concat as concat
@@ -343,6 +345,7 @@ from jflow.client.ops.seeds import set_random_seed as set_random_seed
 from jflow.client.ops.sparse import deserialize_many_sparse as deserialize_many_sparse
 from jflow.client.ops.sparse import serialize_many_sparse as serialize_many_sparse
 from jflow.client.ops.sparse import serialize_sparse as serialize_sparse
+from jflow.client.ops.sparse import sparse_merge as sparse_merge
 from jflow.client.ops.sparse import sparse_placeholder as sparse_placeholder
 from jflow.client.ops.sparse import sparse_tensor_dense_matmul as sparse_tensor_dense_matmul
 from jflow.client.ops.sparse import sparse_tensor_to_dense as sparse_tensor_to_dense
@@ -391,6 +394,7 @@ from jflow.launch import TaskResources as TaskResources
 from jflow.launch import run as run
 from jflow.state.records import FixedLenFeature as FixedLenFeature
 from jflow.state.records import FixedLenSequenceFeature as FixedLenSequenceFeature
+from jflow.state.records import SparseFeature as SparseFeature
 from jflow.state.records import VarLenFeature as VarLenFeature
 from jflow.state.records.graph_def import AttrValue as AttrValue
 from jflow.state.records.graph_def import GraphDef as GraphDef

@@ -1,4 +1,4 @@
-"""`FileWriter`: event files with summaries and graphs, which TensorBoard opens; written by tensorboardX."""
+"""`FileWriter`: event files for TensorBoard, with summaries and graphs; by tensorboardX."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def can_write_events() -> bool:
 
 
 class FileWriter(Closing):
-    """Writes summaries and graphs into a new event file. Its methods may be called from several threads.
+    """Writes summaries and graphs into a new event file, from any number of threads.
 
     Args:
       logdir: directory of the event files, which is made if it does not exist.
@@ -174,7 +174,9 @@ def _definition(graph: Graph | GraphDef) -> GraphDef:
     """Returns the definition of a graph, with shapes. Raises TypeError if it is something else."""
     definition = graph.as_graph_def(add_shapes=True) if isinstance(graph, Graph) else graph
     if not isinstance(definition, GraphDef):
-        raise TypeError(f"expected a graph or a GraphDef, got {type(graph).__name__}: {graph!r:.80}")
+        raise TypeError(
+            f"expected a graph or a GraphDef, got {type(graph).__name__}: {graph!r:.80}"
+        )
     return definition
 
 

@@ -21,8 +21,6 @@ from jflow.client.ops.decoding import decode_raw as decode_raw
 from jflow.client.ops.decoding import default_of_column as default_of_column
 from jflow.client.ops.decoding import encode_jpeg as encode_jpeg
 from jflow.client.ops.decoding import encode_png as encode_png
-from jflow.client.ops.decoding import parse_example as parse_example
-from jflow.client.ops.decoding import parse_single_example as parse_single_example
 from jflow.client.ops.gates import tuple as tuple  # noqa: A004 - TensorFlow's name
 from jflow.client.ops.initialized import (
     assert_variables_initialized as assert_variables_initialized,
@@ -30,6 +28,13 @@ from jflow.client.ops.initialized import (
 from jflow.client.ops.initialized import is_variable_initialized as is_variable_initialized
 from jflow.client.ops.initialized import (
     report_uninitialized_variables as report_uninitialized_variables,
+)
+from jflow.client.ops.parsing import decode_json_example as decode_json_example
+from jflow.client.ops.parsing import parse_example as parse_example
+from jflow.client.ops.parsing import parse_sequence_example as parse_sequence_example
+from jflow.client.ops.parsing import parse_single_example as parse_single_example
+from jflow.client.ops.parsing import (
+    parse_single_sequence_example as parse_single_sequence_example,
 )
 from jflow.client.ops.queue import QueueBase as QueueBase
 from jflow.client.ops.queues import FIFOQueue as FIFOQueue

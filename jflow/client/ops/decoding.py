@@ -1,8 +1,8 @@
-"""Decoders of CSV records, Examples, images and raw bytes, which run on a task's host."""
+"""Decoders of CSV records, images and raw bytes, which run on a task's host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,11 @@ from jflow.client.ops.host_calls import (
     invoke,
     on_host,
     shape_of,
-    sparse_avals,
     strings_of,
     text_of,
 )
-from jflow.client.ops.slices import SparseTensor
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph.calls import plain
-from jflow.state.records import Column, Feature, VarLenFeature, as_columns
 
 
 def decode_csv(
@@ -163,83 +160,6 @@ def encode_png(image: Any, name: str = "EncodePng") -> Tensor:
     return _encode("encode_png", image, name)
 
 
-def parse_example(
-    serialized: Any, features: Mapping[str, Feature], name: str = "ParseExample"
-) -> dict[str, Any]:
-    """Parses a batch of serialized `tf.train.Example` messages.
-
-    Args:
-      serialized: string[batch].
-      features: declarations of the features to read, by their keys in the Examples.
-      name: name of the operation.
-
-    Returns:
-      By key, dtype[batch, *shape] for a `FixedLenFeature`, dtype[batch, longest, *shape] for a
-      `FixedLenSequenceFeature`, a `SparseTensor` of shape [batch, longest] for a `VarLenFeature`.
-      Tensors of int64 stay on the host while JAX's 64-bit types are off: declare them as int32, or
-      `cast` them.
-
-    Raises:
-      InvalidArgumentError: if a declaration has an unsupported dtype or a default value that does
-        not fit; in the step, if an Example is malformed, lacks a feature without a default value,
-        or has a feature that is not as declared.
-    """
-    return _parse("parse_example", serialized, features, name)
-
-
-def parse_single_example(
-    serialized: Any, features: Mapping[str, Feature], name: str = "ParseSingleExample"
-) -> dict[str, Any]:
-    """Parses one serialized `tf.train.Example`.
-
-    Args:
-      serialized: string[].
-      features: declarations of the features to read, by their keys in the Example.
-      name: name of the operation.
-
-    Returns:
-      By key, as `parse_example` without the batch dimension: dtype[*shape], dtype[n, *shape] or a
-      `SparseTensor` of shape [n].
-
-    Raises:
-      InvalidArgumentError: as `parse_example`.
-    """
-    return _parse("parse_single_example", serialized, features, name)
-
-
-def _parse(
-    function: str, serialized: Any, features: Mapping[str, Feature], name: str
-) -> dict[str, Any]:
-    graph = graph_for(serialized)
-    strings = strings_of(graph, serialized)
-    defaults: Sequence[Any]
-    defaults, columns = as_columns(features)
-    if graph is not None:
-        defaults = [graph.constant(default, on_host=True) for default in defaults]
-
-    def avals() -> list[AbstractValue]:
-        batch = () if function == "parse_single_example" else strings.aval.shape or (unknown_dim(),)
-        return [aval for column in columns for aval in _column_avals(batch, column)]
-
-    outputs = iter(invoke(graph, function, [strings, *defaults], avals, name, columns=columns))
-    return {
-        key: SparseTensor(next(outputs), next(outputs), next(outputs))
-        if isinstance(feature, VarLenFeature)
-        else next(outputs)
-        for key, feature in features.items()
-    }
-
-
-def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
-    """Returns the abstract values of a column's results."""
-    _, kind, dtype, shape = column
-    element = string if dtype == string.name else np.dtype(dtype)
-    if kind == "sparse":
-        return sparse_avals(element, 2 if batch else 1)
-    length = (unknown_dim(),) if kind == "sequence" else ()
-    return [host_abstract((*batch, *length, *shape), element)]
-
-
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
     graph = graph_for(contents)
     strings = strings_of(graph, contents)
@@ -275,19 +195,3 @@ def default_of_column(value: Any) -> Array:
     """
     default: Array = _default(None, value)
     return default
-
-
-def decode_json_example(json_examples: Any, name: str = "DecodeJSONExample") -> Tensor:
-    """Converts Examples in JSON to serialized ones, as `parse_example` takes them.
-
-    Args:
-      json_examples: string[...].
-      name: name of the operation.
-
-    Raises:
-      InvalidArgumentError: in the step, if one is no Example.
-    """
-    graph = graph_for(json_examples)
-    texts = strings_of(graph, json_examples)
-    avals = [abstract(shape_of(texts), string)]
-    return invoke(graph, "decode_json_example", [texts], lambda: avals, name)[0]

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import (
+    AbstractValue,
     HostArray,
     abstract,
     as_shape,
@@ -21,7 +24,15 @@ from jflow.base.values import (
     type_name,
     unknown_dim,
 )
-from jflow.client.ops.host_calls import graph_for, host_array, invoke, on_host, sparse_avals
+from jflow.client.ops.host_calls import (
+    graph_for,
+    host_array,
+    invoke,
+    is_symbolic,
+    on_host,
+    shape_of,
+    sparse_avals,
+)
 from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
@@ -111,6 +122,59 @@ def deserialize_many_sparse(
     name = name or "DeserializeManySparse"
     parts = invoke(graph, "deserialize_many_sparse", [rows], lambda: avals, name, **attributes)
     return SparseTensor(*parts)
+
+
+def sparse_merge(
+    sp_ids: SparseTensor | Sequence[SparseTensor],
+    sp_values: SparseTensor,
+    vocab_size: Any,
+    name: str | None = None,
+    already_sorted: bool = False,
+) -> SparseTensor:
+    """Makes a sparse tensor whose last positions are the values of other sparse tensors.
+
+    Args:
+      sp_ids: the positions along the last dimension; a list of them, one for each of the last
+        dimensions, if these may be several.
+      sp_values: the values. All have the same indices, which count the positions of each row.
+      vocab_size: size of the last dimension, or a list of sizes if `sp_ids` is one.
+      name: name of the operation.
+      already_sorted: whether the indices that result are in order; else they are sorted.
+
+    Returns:
+      A sparse tensor of the shape of the ids, with these sizes in place of the last one. Positions
+      that are out of range stay in it.
+
+    Raises:
+      TypeError: if one of `sp_ids` and `vocab_size` is a list and the other is not.
+      ValueError: if the lists differ in length, or are empty.
+      InvalidArgumentError: in the step, if the indices differ.
+    """
+    is_list = not isinstance(sp_ids, SparseTensor)
+    if is_list != isinstance(vocab_size, list | tuple):
+        wanted = "a list of sizes for a list of ids" if is_list else "one size for the ids"
+        raise TypeError(f"expected {wanted}, got {vocab_size!r:.80}")
+    all_ids: Sequence[Any] = sp_ids if is_list else [sp_ids]
+    sizes: Sequence[Any] = vocab_size if is_list else [vocab_size]
+    if len(all_ids) != len(sizes) or not sizes:
+        raise ValueError(
+            f"expected as many sizes as sparse tensors of ids, got {len(sizes)} and {len(all_ids)}"
+        )
+    graph = graph_for(*(part for sparse in (*all_ids, sp_values) for part in sparse))
+    sparses = [_components(graph, sparse) for sparse in (*all_ids, sp_values)]
+    parts = [part for indices, values, _ in sparses for part in (indices, values)]
+    known = [None if is_symbolic(size) else operator.index(size) for size in sizes]
+    computed = [on_host(graph, size) for size in sizes if is_symbolic(size)]
+    inputs = [*parts, sparses[0][2], *computed]
+
+    def avals() -> list[AbstractValue]:
+        shape = shape_of(sparses[0][0])
+        rank = unknown_dim() if shape is None else shape[1] - 1 + len(sizes)
+        return sparse_avals(sparses[-1][1].dtype, rank)
+
+    attributes = {"sizes": known, "already_sorted": already_sorted}
+    name = name or "SparseMerge"
+    return SparseTensor(*invoke(graph, "sparse_merge", inputs, avals, name, **attributes))
 
 
 def sparse_tensor_to_dense(

@@ -7,6 +7,7 @@ from jflow.state.records.features import Column as Column
 from jflow.state.records.features import Feature as Feature
 from jflow.state.records.features import FixedLenFeature as FixedLenFeature
 from jflow.state.records.features import FixedLenSequenceFeature as FixedLenSequenceFeature
+from jflow.state.records.features import SparseFeature as SparseFeature
 from jflow.state.records.features import VarLenFeature as VarLenFeature
 from jflow.state.records.features import as_columns as as_columns
 from jflow.state.records.formats import DECODERS as DECODERS

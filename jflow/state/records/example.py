@@ -59,6 +59,26 @@ def find_lists(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
         return _find_one_by_one(data, wanted)
 
 
+def find_feature_lists(data: bytes, wanted: Iterable[str]) -> dict[str, list[List]]:
+    """Returns the requested feature lists of a SequenceExample by key, a list for each feature.
+
+    Raises:
+      MalformedError: if the bytes are not a SequenceExample, or a requested list is damaged.
+    """
+    try:
+        entries = pb.RawSequenceExample.FromString(data).feature_lists.feature_list
+    except DecodeError:
+        raise MalformedError from None
+    found = {}
+    for key, message in _messages_of(entries, wanted).items():
+        try:
+            features = pb.RawFeatureList.FromString(message).feature
+            found[key] = [_any_list(feature) for feature in features]
+        except DecodeError:
+            raise MalformedError(key) from None
+    return found
+
+
 def integers_of(packed: Array) -> Array:
     """Decodes varints, u8[m], to i64[n]; the last varint must be complete.
 
@@ -135,15 +155,27 @@ def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
         entries = pb.RawExample.FromString(data).features.feature
     except DecodeError:
         raise MalformedError from None
-    keys = {key.encode(): key for key in wanted}
-    messages = {keys[entry.key]: entry.value for entry in entries if entry.key in keys}
     spans = {}
-    for key, pieces in messages.items():
+    for key, message in _messages_of(entries, wanted).items():
         try:
-            spans[key] = _list(pb.Feature.FromString(_canonical_feature(b"".join(pieces))))
+            spans[key] = _list(pb.Feature.FromString(_canonical_feature(message)))
         except DecodeError:
             raise MalformedError(key) from None
     return spans
+
+
+def _messages_of(entries: Iterable[pb.RawEntry], wanted: Iterable[str]) -> dict[str, bytes]:
+    """Returns the messages of the requested keys in a map, of which the last entry counts."""
+    keys = {key.encode(): key for key in wanted}
+    return {keys[entry.key]: b"".join(entry.value) for entry in entries if entry.key in keys}
+
+
+def _any_list(message: bytes) -> List:
+    """Returns the list of a Feature in any form. Raises DecodeError if it is damaged."""
+    try:
+        return _list(pb.Feature.FromString(message))
+    except _UnusualError:
+        return _list(pb.Feature.FromString(_canonical_feature(message)))
 
 
 def _canonical_feature(message: bytes) -> bytes:

@@ -37,12 +37,14 @@ class FixedLenSequenceFeature:
     Attributes:
       shape: shape of an element of the list.
       dtype: float32, int64, int32 or string.
-      default_value: scalar for padding; None for 0 or "". The list of an Example without the
-        feature is empty.
+      allow_missing: whether the list of a SequenceExample without the feature is empty, as that of
+        an Example always is; else such a SequenceExample is an error.
+      default_value: scalar for padding; None for 0 or "". It must be None for a SequenceExample.
     """
 
     shape: Sequence[int]
     dtype: Any
+    allow_missing: bool = False
     default_value: Any = None
 
 
@@ -57,7 +59,32 @@ class VarLenFeature:
     dtype: Any
 
 
-Feature = FixedLenFeature | FixedLenSequenceFeature | VarLenFeature
+@dataclass(frozen=True)
+class SparseFeature:
+    """Positions and values in features of their own, parsed as a `SparseTensor` [batch, *size].
+
+    Attributes:
+      index_key: key of the feature with the positions, which are int64; a list of keys, one for
+        each dimension, if there may be several.
+      value_key: key of the feature with the values, as many as there are positions.
+      dtype: dtype of the values: float32, int64, int32 or string.
+      size: size of the dimension; a list of sizes if there is a list of keys.
+      already_sorted: whether the positions in each Example are in order; else they are sorted.
+    """
+
+    index_key: str | Sequence[str]
+    value_key: str
+    dtype: Any
+    size: int | Sequence[int]
+    already_sorted: bool = False
+
+    @property
+    def index_keys(self) -> Sequence[str]:
+        """The keys of the features with the positions."""
+        return [self.index_key] if isinstance(self.index_key, str) else self.index_key
+
+
+Feature = FixedLenFeature | FixedLenSequenceFeature | VarLenFeature | SparseFeature
 
 Column = Sequence[Any]
 """[key, kind, dtype, shape] as JSON types; the kind is "fixed", "sequence" or "sparse"."""
@@ -66,15 +93,21 @@ Column = Sequence[Any]
 def as_columns(features: Mapping[str, Feature]) -> tuple[list[Array], list[Column]]:
     """Converts declarations to the arguments of `parse_example`: default values and columns.
 
-    There is an array of default values for each column that is not sparse, empty for none.
+    There is an array of default values for each column that is not sparse, empty for none. A
+    `SparseFeature` is a sparse column for each of its keys, that of the values last.
 
     Raises:
       InvalidArgumentError: if a dtype is not supported, or a default value does not fit.
+      ValueError: if a `SparseFeature` lacks a key.
     """
     defaults: list[Array] = []
     columns: list[Column] = []
     for key, feature in features.items():
         dtype = _dtype_name(key, feature.dtype)
+        if isinstance(feature, SparseFeature):
+            columns += [[index, "sparse", "int64", []] for index in _checked(key, feature)]
+            columns.append([feature.value_key, "sparse", dtype, []])
+            continue
         if isinstance(feature, VarLenFeature):
             columns.append([key, "sparse", dtype, []])
             continue
@@ -83,6 +116,14 @@ def as_columns(features: Mapping[str, Feature]) -> tuple[list[Array], list[Colum
         columns.append([key, "fixed" if is_fixed else "sequence", dtype, shape])
         defaults.append(_default(key, feature.default_value, dtype, shape if is_fixed else []))
     return defaults, columns
+
+
+def _checked(key: str, feature: SparseFeature) -> Sequence[str]:
+    """Returns the keys of the positions of a feature. Raises ValueError if it lacks a key."""
+    if not (feature.index_key and feature.value_key):
+        missing = "value_key" if feature.index_key else "index_key"
+        raise ValueError(f"feature {key!r}: missing {missing} of {feature}")
+    return feature.index_keys
 
 
 def _dtype_name(key: str, dtype: Any) -> str:

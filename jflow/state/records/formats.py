@@ -20,10 +20,12 @@ from jflow.state.records.messages import decode_json_example
 from jflow.state.records.parquet import ParquetRecords
 from jflow.state.records.parse import parse_example, parse_single_example
 from jflow.state.records.reader import Records, text_of
+from jflow.state.records.sequences import parse_sequence_example, parse_single_sequence_example
 from jflow.state.records.sparse import (
     deserialize_many_sparse,
     serialize_many_sparse,
     serialize_sparse,
+    sparse_merge,
 )
 from jflow.state.records.strings import (
     as_string,
@@ -124,6 +126,7 @@ DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
         *(decode_csv, decode_raw, parse_example, parse_single_example),
         *(decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png),
         *(decode_json_example, deserialize_many_sparse, serialize_many_sparse, serialize_sparse),
+        *(sparse_merge, parse_sequence_example, parse_single_sequence_example),
         *(as_string, string_join, string_split, string_strip, string_to_number, substr),
         string_to_hash_bucket_fast,
     )

@@ -166,14 +166,19 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
     return all_lists
 
 
-def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
-    """Returns the error for a feature of the Example at an index of the batch."""
-    return InvalidArgumentError(f"Key: {key}.  Can't parse serialized Example {index}: {reason}")
+def example_at(index: int) -> str:
+    """Returns how messages name the Example at an index of the batch."""
+    return f"Example {index}"
+
+
+def feature_error(key: str, where: str, reason: str) -> InvalidArgumentError:
+    """Returns the error for a feature of an Example, such as "Example 3"."""
+    return InvalidArgumentError(f"Key: {key}.  Can't parse serialized {where}: {reason}")
 
 
 def _example_error(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     if key is not None:
-        return feature_error(key, index, "its list is damaged")
+        return feature_error(key, example_at(index), "its list is damaged")
     return InvalidArgumentError(
         f"Can't parse serialized Example {index}: its {len(data)} bytes are not a "
         f"tf.train.Example: {data[:40]!r}"

@@ -6,7 +6,7 @@ Once the lists of each Example were found, the values of a key are decoded for t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from jflow.state.records.example import (
     integers_of,
 )
 from jflow.state.records.features import Column
-from jflow.state.records.lists import Lists, feature_error, lists_of_batch
+from jflow.state.records.lists import Lists, example_at, feature_error, lists_of_batch
 from jflow.state.records.strings import string_array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
@@ -58,7 +58,7 @@ def parse_example(
     rest = iter(defaults)
     results: list[Array] = []
     for (key, kind, dtype, shape), lists in zip(columns, batch_lists, strict=True):
-        values = _Values(key, dtype, lists)
+        values = FeatureValues(key, dtype, lists)
         if kind == "sparse":
             results.extend(values.sparse())
         else:
@@ -67,17 +67,25 @@ def parse_example(
     return results
 
 
-class _Values:
+class FeatureValues:
     """The values of one feature in all Examples of a batch.
 
     Attributes:
       flat: dtype[n], all values in order.
       counts: i64[batch], number of values in each Example.
       is_there: bool[batch], whether the Example has the feature.
+
+    Args:
+      key, dtype: key and dtype of the feature.
+      lists: its lists.
+      where: returns how messages name the Example at an index.
     """
 
-    def __init__(self, key: str, dtype: str, lists: Lists) -> None:
+    def __init__(
+        self, key: str, dtype: str, lists: Lists, where: Callable[[int], str] = example_at
+    ) -> None:
         self._key, self._dtype, self._kind = key, dtype, KINDS[dtype]
+        self._where = where
         self.is_there = lists.kinds != NO_LIST
         for i in np.flatnonzero(self.is_there & (lists.kinds != self._kind)):
             raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
@@ -94,15 +102,15 @@ class _Values:
             )
         missing_rows = np.flatnonzero(~self.is_there)
         if not len(missing_rows):
-            return self.flat.reshape(-1, *shape)
+            return self.flat.reshape(len(self.counts), *shape)
         if default.size != size:
             raise self._error(
                 missing_rows[0], "it is required, but missing, and has no default value"
             )
         result = np.empty((len(self.counts), size), self.flat.dtype)
-        result[self.is_there] = self.flat.reshape(-1, size)
+        result[self.is_there] = self.flat.reshape(len(self.counts) - len(missing_rows), size)
         result[missing_rows] = default.reshape(-1)
-        return result.reshape(-1, *shape)
+        return result.reshape(len(self.counts), *shape)
 
     def sequence(self, shape: tuple[int, ...], default: Array) -> Array:
         """Returns dtype[batch, longest, *shape], padded with the default."""
@@ -177,7 +185,7 @@ class _Values:
         return int(self.counts[wrong[0]])
 
     def _error(self, index: int | np.intp, reason: str) -> InvalidArgumentError:
-        return feature_error(self._key, int(index), reason)
+        return feature_error(self._key, self._where(int(index)), reason)
 
 
 _MISSING = (NO_LIST, b"")
@@ -197,10 +205,11 @@ def parse_single_example(
         return _parse_one(serialized.item(), columns)
     except (_UnusualError, MalformedError):
         batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
-        return [array for column in columns for array in _drop_batch(column[1], batch)]
+        return [array for column in columns for array in drop_batch(column[1], batch)]
 
 
-def _drop_batch(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
+def drop_batch(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
+    """Returns the next results of a parser, those of a column, without the batch dimension."""
     if kind != "sparse":
         array = next(batch)
         return (array.reshape(array.shape[1:]),)

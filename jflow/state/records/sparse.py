@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -80,6 +80,56 @@ def serialize_many_sparse(indices: Array, values: Array, dense_shape: Array) -> 
         )
     ]
     return (as_strings(packed).reshape(-1, 3),)
+
+
+def sparse_merge(
+    *arrays: Array, sizes: Sequence[int | None], already_sorted: bool
+) -> tuple[Array, Array, Array]:
+    """Makes a sparse tensor whose last positions are the values of other ones.
+
+    Args:
+      arrays: indices and values of a sparse tensor of positions for each size, and of that of the
+        values, which all have the same indices; the shape of the first of them; the sizes that are
+        None in `sizes`.
+      sizes: the sizes of the dimensions in place of the last one.
+      already_sorted: whether the indices that result are in order; else they are sorted.
+
+    Returns:
+      Indices i64[n, rank - 1 + len(sizes)], values dtype[n], and the shape.
+
+    Raises:
+      InvalidArgumentError: if the indices differ.
+    """
+    n_ids = len(sizes)
+    parts, (shape, *computed) = arrays[: 2 * n_ids + 2], arrays[2 * n_ids + 2 :]
+    indices, values = parts[::2], parts[1::2]
+    _check(indices[0], values[0], shape)
+    for number, other in enumerate(indices[1:], 1):
+        _check(other, values[number], shape)
+        if not np.array_equal(other, indices[0]):
+            what = f"positions {number}" if number < n_ids else "values"
+            raise InvalidArgumentError(
+                f"expected as many positions as values in each row, but the {what} are elsewhere "
+                f"than the first positions, {_first_difference(indices[0], other)}"
+            )
+    ids = [np.asarray(column, np.int64)[:, np.newaxis] for column in values[:-1]]
+    merged = np.concatenate([indices[0][:, :-1], *ids], axis=1)
+    rest = iter(computed)
+    known = [int(next(rest)) if size is None else size for size in sizes]
+    merged_shape = np.array([*shape[:-1].tolist(), *known], np.int64)
+    if already_sorted:
+        return merged, values[-1], merged_shape
+    order = np.lexsort(merged.T[::-1])
+    return merged[order], values[-1][order], merged_shape
+
+
+def _first_difference(expected: Array, found: Array) -> str:
+    """Says where two arrays of indices first differ."""
+    n_common = min(len(expected), len(found))
+    unequal = np.flatnonzero((expected[:n_common] != found[:n_common]).any(axis=1))
+    at = int(unequal[0]) if len(unequal) else n_common
+    row = (expected if at < len(expected) else found)[at]
+    return f"first at {row.tolist()}; there are {len(found)} and {len(expected)}"
 
 
 def _packed_row(indices: Array, values: Array, start: int, end: int) -> tuple[bytes, bytes]:

@@ -19,6 +19,7 @@ from jflow.state.records.strings import string_array
 from jflow.state.records.tensor_proto import tensor_proto
 from jflow.state.records.v1 import summary_pb2 as pb
 
+
 def scalar_value(tag: str, value: float) -> bytes:
     """Returns the serialized summary of a number."""
     return _message(pb.SummaryValue(tag=tag, simple_value=value))

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from jflow.base.values import Array, Dtype
 from jflow.state.records.v1 import tensor_pb2 as pb
 
-_RENAMED = {"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
+_NUMBERS: dict[str, pb.DataType] = {
+    name.removeprefix("DT_"): getattr(pb, name) for name, _ in pb.DataType.items()
+}
+_RENAMED = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 
 _INTEGERS = ("int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8", "uint16")
 
@@ -24,10 +27,9 @@ _FIELDS = {
 """The field of the values, by dtype; those of other dtypes are bytes."""
 
 
-def dtype_number(dtype: Dtype) -> int:
+def dtype_number(dtype: Dtype) -> pb.DataType:
     """Returns TensorFlow's number of a dtype; DT_INVALID, which is 0, if it has none."""
-    name = _RENAMED.get(dtype.name, f"DT_{dtype.name.upper()}")
-    return pb.DataType.Value(name) if name in pb.DataType.keys() else pb.DT_INVALID
+    return _NUMBERS.get(_RENAMED.get(dtype.name, dtype.name.upper()), pb.DT_INVALID)
 
 
 def shape_proto(shape: Sequence[int | None] | None) -> pb.TensorShapeProto:

@@ -16,7 +16,6 @@ from jflow.training.checkpoints.checkpoint_state import replace_file
 from jflow.training.checkpoints.saver import Saver
 from jflow.training.input_queues.queue_runner import QueueRunner
 
-
 GRAPH_FILE = "graph.pbtxt"
 """The file in which trainings write the definition of their graph."""
 

@@ -87,7 +87,7 @@ def test_every_example_comes_back(values):
 def test_lists_of_any_length_are_sparse_or_padded(rows):
     examples = [encode_example({"x": np.array(row, np.int64)}) for row in rows]
     assert _lists(_parse(examples, {"x": VarLenFeature("int32")})["x"], len(rows)) == rows
-    padded = _parse(examples, {"x": FixedLenSequenceFeature([], "int64", -9)})["x"]
+    padded = _parse(examples, {"x": FixedLenSequenceFeature([], "int64", default_value=-9)})["x"]
     longest = max(map(len, rows), default=0)
     assert padded.shape == (len(rows), longest)
     assert padded.tolist() == [row + [-9] * (longest - len(row)) for row in rows]
@@ -295,7 +295,7 @@ def test_any_flipped_bit_is_read_or_refused(bit):
         FixedLenFeature([2], "int64", [1, 2, 3]),
         FixedLenFeature([], "int64", "text"),
         FixedLenFeature([], "string", 5),
-        FixedLenSequenceFeature([], "int64", [1, 2]),
+        FixedLenSequenceFeature([], "int64", default_value=[1, 2]),
     ],
 )
 def test_features_that_cannot_be_are_refused(feature):
@@ -362,7 +362,7 @@ _DECLARED = st.fixed_dictionaries(
         "i": st.sampled_from(
             [
                 FixedLenFeature([2], "int64", 7),
-                FixedLenSequenceFeature([], "int32", -1),
+                FixedLenSequenceFeature([], "int32", default_value=-1),
                 VarLenFeature("int32"),
                 VarLenFeature("int64"),
             ]

@@ -82,3 +82,21 @@ class RawEntry(_message.Message):
     key: bytes
     value: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class RawSequenceExample(_message.Message):
+    __slots__ = ("feature_lists",)
+    FEATURE_LISTS_FIELD_NUMBER: _ClassVar[int]
+    feature_lists: RawFeatureLists
+    def __init__(self, feature_lists: _Optional[_Union[RawFeatureLists, _Mapping]] = ...) -> None: ...
+
+class RawFeatureLists(_message.Message):
+    __slots__ = ("feature_list",)
+    FEATURE_LIST_FIELD_NUMBER: _ClassVar[int]
+    feature_list: _containers.RepeatedCompositeFieldContainer[RawEntry]
+    def __init__(self, feature_list: _Optional[_Iterable[_Union[RawEntry, _Mapping]]] = ...) -> None: ...
+
+class RawFeatureList(_message.Message):
+    __slots__ = ("feature",)
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    feature: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, feature: _Optional[_Iterable[bytes]] = ...) -> None: ...
