@@ -56,6 +56,20 @@ def test_examples_in_json_are_converted():
             session.run(tf.decode_json_example([text, "{"]))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "[" * 100_000, '{"other": 1}'),
+        '{"features": {"feature": {"n": {"int64List": {"value": [1.5]}}}}}',
+        '{"features": {"feature": {"s": {"bytesList": {"value": ["*"]}}}}}',
+        '{"features": {"feature": {"s": {"bytes_list": {"value": ["YQ==", "YW*I"]}}}}}',
+    ],
+)
+def test_text_that_tensorflow_refuses_is_no_example(text):
+    with tf.Session() as session, pytest.raises(InvalidArgumentError, match="is no Example"):
+        session.run(tf.decode_json_example([text]))
+
+
 def test_sequences_have_contexts_and_lists():
     steps = tf.train.FeatureList(feature=[_example(1).features.feature["n"]] * 2)
     lists = tf.train.FeatureLists(feature_list={"steps": steps})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 from google.protobuf import json_format
 
 from jflow.base.values import Array, as_strings
@@ -29,8 +33,25 @@ def decode_json_example(json_examples: Array) -> tuple[Array]:
     )
 
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+
+
 def _of_json(number: int, text: bytes) -> bytes:
     try:
-        return json_format.Parse(text, Example()).SerializeToString()
-    except (json_format.ParseError, UnicodeDecodeError) as error:
+        example = json_format.Parse(text, Example())
+        _check_form(json.loads(text))
+    except (ValueError, RecursionError, json_format.ParseError) as error:
         raise InvalidArgumentError(f"element {number} is no Example in JSON: {error}") from None
+    return example.SerializeToString()
+
+
+def _check_form(document: Any) -> None:
+    """Raises ValueError for what Protocol buffers read as if it were not there."""
+    if isinstance(document, list):
+        raise ValueError("expected an object, got a list")
+    features = ((document or {}).get("features") or {}).get("feature") or {}
+    for key, feature in features.items():
+        strings = feature.get("bytesList") or feature.get("bytes_list") or {}
+        for value in strings.get("value") or ():
+            if not _BASE64.fullmatch(value):
+                raise ValueError(f"feature {key!r}: {value!r:.80} is not Base64")
