@@ -207,7 +207,6 @@ _TRAIN = {
     "use jflow.train.Optimizer(optax.…), which takes any optimizer of Optax": (
         "sdca_fprint sdca_optimizer sdca_shrink_l1"
     ),
-    "use jflow.train.linear_cosine_decay plus jflow.random_normal": "noisy_linear_cosine_decay",
     "restore some variables with jflow.train.Saver(var_list)": (
         "VocabInfo init_from_checkpoint warm_start"
     ),

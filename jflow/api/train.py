@@ -91,6 +91,9 @@ from jflow.training.optimizers.decay import exponential_decay as exponential_dec
 from jflow.training.optimizers.decay import inverse_time_decay as inverse_time_decay
 from jflow.training.optimizers.decay import linear_cosine_decay as linear_cosine_decay
 from jflow.training.optimizers.decay import natural_exp_decay as natural_exp_decay
+from jflow.training.optimizers.decay import (
+    noisy_linear_cosine_decay as noisy_linear_cosine_decay,
+)
 from jflow.training.optimizers.decay import piecewise_constant as piecewise_constant
 from jflow.training.optimizers.decay import polynomial_decay as polynomial_decay
 from jflow.training.optimizers.optimizer import Optimizer as Optimizer

@@ -104,6 +104,7 @@ def dual_averaging_counts_steps(tf: Any) -> Mapping[str, Any]:
     second=[0.5, 0.25],
     equal=[1.0, 0.855725],
     linear=[1.001, 0.06784403],
+    without_noise=[1.001, 0.06784403],
 )
 def rates_that_restart(tf: Any) -> Mapping[str, Any]:
     def at(step: int, **given: Any) -> Any:
@@ -117,6 +118,12 @@ def rates_that_restart(tf: Any) -> Mapping[str, Any]:
             [
                 tf.train.linear_cosine_decay(1.0, 0, 10),
                 tf.train.linear_cosine_decay(1.0, 4, 10, num_periods=1.0, alpha=0.1),
+            ]
+        ),
+        "without_noise": tf.stack(
+            [
+                tf.train.noisy_linear_cosine_decay(1.0, 0, 10, 0.0),
+                tf.train.noisy_linear_cosine_decay(1.0, 4, 10, 0.0, 0.5, 1.0, 0.1),
             ]
         ),
     }

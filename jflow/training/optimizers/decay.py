@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jflow.client.ops.random import random_normal
 from jflow.compiler.graph import Tensor, get_default_graph
 
 
@@ -187,6 +188,44 @@ def linear_cosine_decay(
 
     args = (learning_rate, global_step, decay_steps, num_periods, alpha, beta)
     return _applied(rate_at, args, name)
+
+
+def noisy_linear_cosine_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    initial_variance: Any = 1.0,
+    variance_decay: Any = 0.55,
+    num_periods: Any = 0.5,
+    alpha: Any = 0.0,
+    beta: Any = 0.001,
+    name: str = "NoisyLinearCosineDecay",
+) -> Tensor:
+    """A linear decay with noise times a cosine (Bello et al., 2017).
+
+    Args:
+      learning_rate, global_step, decay_steps, num_periods, alpha, beta, name: as for
+        `linear_cosine_decay`.
+      initial_variance: the variance of the normal noise, which is added to the linear decay and
+        drawn anew in each run.
+      variance_decay: the variance after n steps is divided by `(1 + n) ** variance_decay`.
+
+    Returns:
+      The rate at this step, f32[].
+
+    Raises:
+      UnimplementedError: as `random_normal`.
+    """
+
+    def shift_at(step: Any, steps: Any, variance: Any, decay: Any, shift: Any, noise: Any) -> Any:
+        done = jnp.minimum(_float(step), steps)
+        return shift + noise * jnp.sqrt(variance / (1 + done) ** decay)
+
+    args = (global_step, decay_steps, initial_variance, variance_decay, alpha, random_normal(()))
+    shift = _applied(shift_at, args, f"{name}/shift")
+    return linear_cosine_decay(
+        learning_rate, global_step, decay_steps, num_periods, shift, beta, name
+    )
 
 
 def piecewise_constant(

@@ -113,3 +113,18 @@ def test_a_norm_is_limited_by_what_broadcasts_to_the_tensor_only() -> None:
     assert tf.clip_by_norm(rows, np.ones((3, 1), np.float32)).shape == (2, 3, 1)
     with pytest.raises(ValueError, match=r"clip_norm of shape \(2,\) does not broadcast"):
         tf.clip_by_norm(rows, tf.constant([1.0, 2.0]))
+
+
+def test_the_noise_of_a_decay_has_a_variance_that_decays() -> None:
+    tf.set_random_seed(7)
+    step = tf.placeholder(tf.int32, ())
+    rate = tf.train.noisy_linear_cosine_decay(2.0, step, 100, 0.25, 0.5)
+    plain = tf.train.linear_cosine_decay(2.0, step, 100)
+    with tf.Session() as session:
+        for at, std in ((0, 0.5), (15, 0.25)):
+            cosine = (1 + np.cos(np.pi * at / 100)) / 2
+            run = session.make_callable([rate, plain], [step])
+            rates, expected = np.array([run(at) for _ in range(1000)]).T
+            noise = (rates - expected) / (2 * cosine)
+            assert abs(noise.mean()) < 0.1 * std
+            np.testing.assert_allclose(noise.std(), std, rtol=0.1)
