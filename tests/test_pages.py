@@ -35,7 +35,7 @@ PAGES = {
     "recipes": 1,
     "replay": 1,
     "saving": 4,
-    "training": 4,
+    "training": 5,
     "troubleshooting": 2,
     "unknown_ranks": 2,
     "variables": 2,

@@ -338,6 +338,7 @@ PUBLIC = [
     "range",
     "rank",
     "real",
+    "read_file",
     "realdiv",
     "reciprocal",
     "reduce_all",

@@ -175,8 +175,9 @@ _ROOT = {
     "use jflow.name_scope(name, default_name, values)": "op_scope",
     "use jflow.variable_scope(name, default_name, values)": "variable_op_scope",
     "use glob.glob, and jflow.train.string_input_producer": "matching_files",
-    "use jflow.WholeFileReader": "read_file",
-    "write the fetched value in Python": "write_file",
+    "write the fetched value in Python: a task writes checkpoints, and no other files": (
+        "write_file"
+    ),
     "use jflow.TFRecordReader, jflow.ParquetReader or another reader": "LMDBReader",
     "use jax.lax.approx_max_k": "approx_top_k",
     "use a jflow.FIFOQueue of one element as a lock": "CriticalSection",

@@ -92,6 +92,7 @@ from jflow.client.ops import parse_sequence_example as parse_sequence_example
 from jflow.client.ops import parse_single_example as parse_single_example
 from jflow.client.ops import parse_single_sequence_example as parse_single_sequence_example
 from jflow.client.ops import placeholder as placeholder
+from jflow.client.ops import read_file as read_file
 from jflow.client.ops import report_uninitialized_variables as report_uninitialized_variables
 from jflow.client.ops import scatter_add as scatter_add
 from jflow.client.ops import scatter_div as scatter_div

@@ -19,4 +19,4 @@ def test_the_code_of_the_page_runs(
     for block in blocks:
         exec(block, names)
     assert capsys.readouterr().out == "0 [0, 1, 2, 3, 4]\n1 [5, 6, 7, 8, 9]\n"
-    assert len(blocks) == 7
+    assert len(blocks) == 8

@@ -49,6 +49,7 @@ from jflow.client.ops.readers import ReaderBase as ReaderBase
 from jflow.client.ops.readers import TextLineReader as TextLineReader
 from jflow.client.ops.readers import TFRecordReader as TFRecordReader
 from jflow.client.ops.readers import WholeFileReader as WholeFileReader
+from jflow.client.ops.readers import read_file as read_file
 from jflow.client.ops.rows import check_rows as check_rows
 from jflow.client.ops.rows import keep_rows as keep_rows
 from jflow.client.ops.rows import shuffle_rows as shuffle_rows

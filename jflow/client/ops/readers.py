@@ -234,6 +234,34 @@ class WholeFileReader(ReaderBase):
         super().__init__("WholeFileReader", {}, shared_name, name)
 
 
+def read_file(filename: Any, name: str | None = None) -> Tensor:
+    """Returns the contents of a file.
+
+    As with readers, the file is read by the task of the operation, in each step that needs it: a
+    local session may read all files of the process, a server only those below its data roots.
+
+    Args:
+      filename: string[].
+      name: name of the operation.
+
+    Returns:
+      string[].
+
+    Raises:
+      TypeError, ValueError: if `filename` is not a string scalar.
+      NotFoundError: in the step, if there is no such file.
+      PermissionDeniedError: in the step, if the task may not read it.
+      ResourceExhaustedError: in the step, if it has more than 1 GiB.
+    """
+    reader = WholeFileReader(name="file_reader")
+    file = reader._calls.operand(filename, string)
+    if not is_compatible((), file.aval.shape):
+        raise ValueError(f"expected one file name, got {file!r}")
+    avals = [abstract((), string)]
+    name = name or "ReadFile"
+    return reader._calls.call("reader.read_file", [file], avals, name, is_blocking=False).outputs[0]
+
+
 class IdentityReader(ReaderBase):
     """Returns each work item as both key and value, without opening a file."""
 

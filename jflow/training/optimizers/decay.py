@@ -190,7 +190,7 @@ def linear_cosine_decay(
     return _applied(rate_at, args, name)
 
 
-def noisy_linear_cosine_decay(
+def noisy_linear_cosine_decay(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     learning_rate: Any,
     global_step: Any,
     decay_steps: Any,

@@ -103,6 +103,20 @@ def _restore_state(reader: ReaderState, cell: Cell, state: Array) -> KernelRun:
     return ()
 
 
+def _read_file(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
+    """Reads the file of a name, without a part in the work items of the reader."""
+    yield from ()
+    (name,) = values
+    if name.shape:
+        raise InvalidArgumentError(f"expected one file name, got a value of shape {name.shape}")
+    item = WorkItem(name.item())
+    try:
+        _, contents = cells[0].query(lambda reader: reader).read(item, 1)
+    finally:
+        item.close()
+    return (_strings(contents).reshape(()),)
+
+
 def _strings(items: Sequence[bytes]) -> Array:
     strings = np.empty(len(items), object)
     strings[:] = items
@@ -112,6 +126,7 @@ def _strings(items: Sequence[bytes]) -> Array:
 KERNELS: Mapping[str, Kernel] = {
     "reader.read": _in_critical_section(_read_one),
     "reader.read_up_to": _in_critical_section(_read),
+    "reader.read_file": _read_file,
     "reader.reset": _in_critical_section(_reset),
     "reader.serialize": _in_critical_section(_serialize),
     "reader.restore": _in_critical_section(_restore_state),
