@@ -173,10 +173,7 @@ def _parse_sequences(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Returns the tensors of the context and of the feature lists, and lengths if in a batch."""
     if not (context_features or sequence_features):
-        raise ValueError(
-            "Both context_features and sequence_features are None, but at least one should have "
-            "values."
-        )
+        raise ValueError("expected context_features, sequence_features or both, got no feature")
     context, lists = context_features or {}, sequence_features or {}
     _check_kinds(context, FixedLenFeature)
     allowed = _check_lists(lists)
@@ -207,8 +204,7 @@ def _check_kinds(features: Mapping[str, Feature], dense: type[Feature]) -> None:
     for key, feature in features.items():
         if not isinstance(feature, VarLenFeature | dense):
             raise ValueError(
-                f"Unsupported {type(feature).__name__} {feature} for key {key!r}; expected a "
-                f"VarLenFeature or a {dense.__name__}"
+                f"feature {key!r}: expected a VarLenFeature or a {dense.__name__}, got {feature}"
             )
 
 
@@ -219,8 +215,8 @@ def _check_lists(features: Mapping[str, Feature]) -> list[str]:
     for key, feature in lists.items():
         if feature.default_value is not None:
             raise ValueError(
-                f"the default_value of the feature list {key!r} must be None: lists are padded "
-                f"with 0 or '', got {feature.default_value!r:.80}"
+                f"feature {key!r}: expected no default_value, because lists are padded with 0 or "
+                f"'', got {feature.default_value!r:.80}"
             )
     return [key for key, feature in lists.items() if feature.allow_missing]
 
