@@ -218,6 +218,7 @@ def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
         "close",
         "explain",
         "graph",
+        "graph_def",
         "list_devices",
         "make_callable",
         "run_async",
