@@ -137,11 +137,14 @@ class LoopRun:
     async def _idle(self) -> None:
         """Waits until there is something to await, or an error."""
         self._waiters.add(self._woken)
-        for sends in (*self._sends.values(), *self._leaving):
-            sends.check()
-        self._is_idle = True
         try:
+            for sends in (*self._sends.values(), *self._leaving):
+                sends.check()
+            self._is_idle = True
             await self._woken
+        except OpError as error:  # of a send
+            error.with_context(doing=self._state.described(self._state.iterations.n_ended))
+            raise
         finally:
             self._is_idle = False
             self._waiters.discard(self._woken)
