@@ -6,6 +6,7 @@ from jflow.state.checkpoint_files import Checkpoint as Checkpoint
 from jflow.state.checkpoint_files import SavedTensor as SavedTensor
 from jflow.state.checkpoint_files import open_checkpoint as open_checkpoint
 from jflow.state.checkpoint_files import write_orbax as write_orbax
+from jflow.state.checkpoint_files import write_tensorflow as write_tensorflow
 from jflow.training.checkpoints.states import restore as restore
 from jflow.training.checkpoints.states import save as save
 

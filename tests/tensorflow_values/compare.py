@@ -1,6 +1,7 @@
 """Runs the programs by TensorFlow: `python tests/tensorflow_values/compare.py`.
 
-With `--record` it writes the values of mathematical functions instead of comparing them.
+With `--record` it writes the values of mathematical functions, and the checkpoints of `bundles.py`,
+instead of comparing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 TOPICS = sorted(
     path.stem
     for path in Path(__file__).parent.glob("*.py")
-    if path.stem not in {"__init__", "compare", "program", "test_values"}
+    if path.stem not in {"__init__", "bundles", "compare", "program", "test_values"}
 )
 """The modules that have programs."""
 
@@ -22,10 +23,12 @@ TOPICS = sorted(
 def main() -> None:
     """Runs each program in a graph of its own, with both kinds of variables."""
     sys.path.insert(0, str(ROOT))
-    tf: Any = importlib.import_module("tensorflow").compat.v1
+    tensorflow: Any = importlib.import_module("tensorflow")
+    tf = tensorflow.compat.v1
     tf.disable_eager_execution()
     if sys.argv[1:] == ["--record"]:
         _record(tf)
+        importlib.import_module("tests.tensorflow_values.bundles").record(tensorflow)
         return
     n_programs = 0
     for topic in TOPICS:

@@ -1,5 +1,6 @@
 """Writing, committing and reading the files of checkpoints."""
 
+from jflow.state.checkpoint_files.bundle_writer import write_tensorflow as write_tensorflow
 from jflow.state.checkpoint_files.checkpoint import Checkpoint as Checkpoint
 from jflow.state.checkpoint_files.checkpoint import SavedTensor as SavedTensor
 from jflow.state.checkpoint_files.commit import commit as commit

@@ -86,6 +86,9 @@ class Checkpoint(Closing, ABC):
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         """Reads a nonempty region of a tensor into an array."""
 
+    def _check(self, key: str, info: SavedTensor, box: TensorBox) -> None:
+        """Raises an error if a region cannot be read, before there is memory for it."""
+
     def __contains__(self, key: object) -> bool:
         return key in self.keys()
 
@@ -106,9 +109,11 @@ class Checkpoint(Closing, ABC):
           InvalidArgumentError: if the region is outside of the tensor, or `out` does not fit.
           NotFoundError: if there is no such tensor.
           ResourceExhaustedError: if there is not enough memory.
+          UnimplementedError: if it has a dtype of TensorFlow's that jflow lacks.
         """
         info = self.info(key)
         box = _box(key, info, region)
+        self._check(key, info, box)
         shape = (*box.shape, *info.trailing)
         is_string = info.stored == string.name
         dtype = np.dtype(object) if is_string else NUMBERS[info.stored]

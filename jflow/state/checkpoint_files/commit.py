@@ -16,6 +16,7 @@ from jflow.state.checkpoint_files.layout import (
     VERSION,
     Manifest,
     ShardRecord,
+    is_bundle_shard,
     manifest_name,
     temporary_name,
     written_by,
@@ -85,6 +86,8 @@ def sweep(prefix: CheckpointPrefix) -> None:
 def delete(prefix: CheckpointPrefix) -> None:
     """Deletes a checkpoint, if it exists: first the manifest, so that no part of it can be read.
 
+    It may be one of TensorFlow.
+
     Raises:
       PermissionDeniedError: if the process may not write there.
     """
@@ -93,7 +96,8 @@ def delete(prefix: CheckpointPrefix) -> None:
     storage.sync()
     for name in storage.names():
         written = written_by(name, prefix.name)
-        if written is not None and written[0] == prefix.name:
+        is_own = written is not None and written[0] == prefix.name
+        if is_own or is_bundle_shard(name, prefix.name):
             storage.remove(name)
 
 

@@ -37,13 +37,16 @@ _Sizes = tuple[Size, ...]
 _Checksum = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 _MANIFEST = ".index"
-_MAGIC = b"JFLOW-CK"
+MANIFEST_MAGIC = b"JFLOW-CK"
+"""The first bytes of a manifest."""
+
 _HEADER = struct.Struct("<8sQI")  # magic, bytes of the record, CRC-32C of the record
 _SAVE = "[0-9a-f]{16}"
 _SHARD = re.compile(rf"{_SAVE}\.[A-Za-z0-9_-]{{1,100}}\.safetensors")
 _WRITTEN = re.compile(
     rf"(?P<prefix>.+)\.(?P<save>{_SAVE})\.(?:[A-Za-z0-9_-]{{1,100}}\.safetensors|tmp)"
 )
+_BUNDLE_SHARD = re.compile(r"\.data-\d{5,}-of-\d{5,}")
 _STEP = re.compile(r"-\d+\Z")
 _MAX_RANK = 64  # of a NumPy array
 
@@ -176,12 +179,12 @@ class Manifest(Record, frozen=True):
     def to_file(self) -> bytes:
         """Encodes the manifest as the content of its file."""
         data = self.to_bytes()
-        return _HEADER.pack(_MAGIC, len(data), checksum(data)) + data
+        return _HEADER.pack(MANIFEST_MAGIC, len(data), checksum(data)) + data
 
     @classmethod
     def from_file(cls, data: bytes, path: str) -> Manifest:
         """Decodes the content of a manifest's file. Raises DataLossError if it is damaged."""
-        if len(data) < _HEADER.size or data[: len(_MAGIC)] != _MAGIC:
+        if len(data) < _HEADER.size or not data.startswith(MANIFEST_MAGIC):
             raise DataLossError(f"{path!r} is not a manifest of a checkpoint, or is damaged")
         _, n_bytes, crc = _HEADER.unpack_from(data)
         record = data[_HEADER.size :]
@@ -228,6 +231,16 @@ def shard_name(save: str, task: str) -> str:
             f"got {save!r} and {task!r}"
         )
     return name
+
+
+def bundle_shard_name(prefix: str, number: int, n_shards: int) -> str:
+    """Returns the name of a shard of a V2 checkpoint of TensorFlow."""
+    return f"{prefix}.data-{number:05d}-of-{n_shards:05d}"
+
+
+def is_bundle_shard(name: str, prefix: str) -> bool:
+    """Returns whether a file is a shard of a V2 checkpoint with this prefix."""
+    return name.startswith(f"{prefix}.") and bool(_BUNDLE_SHARD.fullmatch(name, len(prefix)))
 
 
 def written_by(name: str, prefix: str) -> tuple[str, str] | None:

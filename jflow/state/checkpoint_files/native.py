@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import partial
 from typing import NamedTuple
 
 from jflow.base.values import NUMBERS, Array, read_strings, string
@@ -12,7 +13,14 @@ from jflow.state.checkpoint_files.checkpoint import Checkpoint, SavedTensor
 from jflow.state.checkpoint_files.commit import read_manifest
 from jflow.state.checkpoint_files.layout import StateEntry, TensorEntry
 from jflow.state.checkpoint_files.prefix import CheckpointPrefix
-from jflow.state.checkpoint_files.regions import TensorBox, box_of, empty, read_box
+from jflow.state.checkpoint_files.regions import (
+    TensorBox,
+    box_of,
+    do_overlap,
+    empty,
+    read_box,
+    read_pieces,
+)
 from jflow.state.checkpoint_files.shard_reader import ShardReader
 from jflow.state.resources.kinds import unpacked
 from jflow.state.resources.snapshot import PackedSnapshot, Snapshot
@@ -106,18 +114,10 @@ class NativeCheckpoint(Checkpoint):
         self._prefix.close()
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
-        for piece in self._tensors[key]:
-            common = box.common(piece.box)
-            if common is None:
-                continue
-            part = target[common.within(box.begin).index]
-            inner = common.within(piece.entry.begin)
-            if info.stored == string.name:
-                part[...] = _read_whole(piece, key)[inner.index]
-                continue
-            zeros = (0,) * len(info.trailing)
-            stored = TensorBox((*inner.begin, *zeros), (*inner.end, *info.trailing))
-            read_box(piece.shard.reader(piece.entry, key), piece.entry.shape, stored, part)
+        pieces = self._tensors[key]
+        read_pieces(
+            box, target, ((one.box, partial(_read_piece, one, key, info)) for one in pieces)
+        )
 
     def _check_whole(self, key: str, pieces: list[_Piece]) -> None:
         """Raises DataLossError unless the slices cover each element of a tensor exactly once."""
@@ -129,23 +129,21 @@ class NativeCheckpoint(Checkpoint):
         )
         boxes = [one.box for one in pieces]
         n_elements = sum(math.prod(box.shape) for box in boxes)
-        if not is_same or n_elements != math.prod(first.full_shape) or _overlap(boxes):
+        if not is_same or n_elements != math.prod(first.full_shape) or do_overlap(boxes):
             raise DataLossError(
                 f"{self.path!r} does not have exactly one value of each element of {key!r}, but "
                 f"slices that begin at {[box.begin for box in boxes[:20]]}"
             )
 
 
-def _overlap(boxes: list[TensorBox]) -> bool:
-    """Whether any two regions overlap."""
-    boxes = sorted(boxes)
-    for i, box in enumerate(boxes):
-        for other in boxes[i + 1 :]:
-            if box.end and other.begin[0] >= box.end[0]:
-                break
-            if box.common(other) is not None:
-                return True
-    return False
+def _read_piece(piece: _Piece, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
+    """Reads a region of a stored array."""
+    if info.stored == string.name:
+        target[...] = _read_whole(piece, key)[box.index]
+        return
+    zeros = (0,) * len(info.trailing)
+    stored = TensorBox((*box.begin, *zeros), (*box.end, *info.trailing))
+    read_box(piece.shard.reader(piece.entry, key), piece.entry.shape, stored, target)
 
 
 def _read_whole(piece: _Piece, key: str) -> Array:

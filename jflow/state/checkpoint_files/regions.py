@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,9 @@ _ALIGNMENT = 64  # so that JAX on a CPU can use the memory as it is
 
 ReadBytes = Callable[[int, memoryview], None]
 """A function that fills a buffer with the bytes of an array from an offset on."""
+
+ReadRegion = Callable[["TensorBox", Array], None]
+"""A function that reads a region of a stored array, relative to its begin, into an array."""
 
 
 class TensorBox(NamedTuple):
@@ -57,6 +60,34 @@ class TensorBox(NamedTuple):
 def box_of(begin: Sequence[int], shape: Sequence[int]) -> TensorBox:
     """Returns the region of a given shape that begins at an index."""
     return TensorBox(tuple(begin), tuple(map(sum, zip(begin, shape, strict=True))))
+
+
+def do_overlap(boxes: Iterable[TensorBox]) -> bool:
+    """Returns whether any two regions of a tensor overlap."""
+    in_order = sorted(boxes)
+    for i, box in enumerate(in_order):
+        for other in in_order[i + 1 :]:
+            if box.end and other.begin[0] >= box.end[0]:
+                break
+            if box.common(other) is not None:
+                return True
+    return False
+
+
+def read_pieces(
+    box: TensorBox, target: Array, pieces: Iterable[tuple[TensorBox, ReadRegion]]
+) -> None:
+    """Reads a region of a tensor that is stored in pieces.
+
+    Args:
+      box: the region.
+      target: an array of its shape, with further dimensions behind if the pieces have some.
+      pieces: the region of the tensor that each piece is, and what reads from the piece.
+    """
+    for piece, read in pieces:
+        common = box.common(piece)
+        if common is not None:
+            read(common.within(piece.begin), target[common.within(box.begin).index])
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:

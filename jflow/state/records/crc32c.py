@@ -32,9 +32,9 @@ def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     return table
 
 
-def checksum_by_numpy(data: bytes | Array) -> int:
-    """Returns the CRC-32C of bytes or of u8[n], computed with NumPy."""
-    table, crc = _table(), _ONES
+def extended_by_numpy(crc: int, data: bytes | Array) -> int:
+    """Returns the CRC-32C of bytes of the CRC `crc` followed by bytes or u8[n], with NumPy."""
+    table, crc = _table(), crc ^ _ONES
     array = np.frombuffer(data, np.uint8)
     for start in range(0, len(data), _BLOCK):
         # The CRC so far acts as four bytes that are XORed to the next four.
@@ -46,13 +46,22 @@ def checksum_by_numpy(data: bytes | Array) -> int:
     return crc ^ _ONES
 
 
+def checksum_by_numpy(data: bytes | Array) -> int:
+    """Returns the CRC-32C of bytes or of u8[n], computed with NumPy."""
+    return extended_by_numpy(0, data)
+
+
 try:
+    from google_crc32c.cext import extend as _extended  # type: ignore[attr-defined]
     from google_crc32c.cext import value as _checksum  # type: ignore[attr-defined]
 except ImportError:
-    _checksum = checksum_by_numpy
+    _checksum, _extended = checksum_by_numpy, extended_by_numpy
 
 checksum: Callable[[bytes | Array], int] = _checksum
 """Returns the CRC-32C of bytes, or of the memory of a u8[n]."""
+
+extended: Callable[[int, bytes | Array], int] = _extended
+"""Returns the CRC-32C of bytes whose CRC is the first argument, followed by those of the second."""
 
 
 def masked(crc: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ def save(
     with locate(prefix) as located:
         shards = [write_shard(located, number, f"ps-{i}", items) for i, items in enumerate(tasks)]
         commit(located, number, shards, about=about or {})
+
+
+def replace(prefix: str | Path, items: Sequence[Item]) -> None:
+    """Saves in place of what is there."""
+    save(prefix, items, number=f"{next(_NUMBERS):016x}")
+
+
+_NUMBERS = count(1)
 
 
 def save_value(prefix: str | Path, value: float, number: str = SAVE) -> None:

@@ -16,7 +16,13 @@ from jflow.errors import (
 )
 from jflow.state.records import TFRecordWriter, open_records
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.records.crc32c import checksum, checksum_by_numpy, masked
+from jflow.state.records.crc32c import (
+    checksum,
+    checksum_by_numpy,
+    extended,
+    extended_by_numpy,
+    masked,
+)
 
 ANYWHERE = AllowedDirectories.anywhere()
 COMPRESSIONS = ("", "GZIP", "ZLIB")
@@ -284,6 +290,9 @@ def test_bad_options_and_positions_are_refused(tmp_path):
 @given(st.binary(max_size=5000))
 def test_the_checksum_is_the_same_with_and_without_the_package(data):
     assert checksum_by_numpy(data) == checksum(data)
+    for n in (0, 1, len(data) // 2, len(data)):
+        assert extended_by_numpy(checksum(data[:n]), data[n:]) == checksum(data)
+        assert extended(checksum(data[:n]), data[n:]) == checksum(data)
 
 
 def test_the_checksum_is_crc32c():
