@@ -49,7 +49,7 @@ from jflow.state.resources.queue.spec import FIFO, SHUFFLE
 from jflow.state.resources.random_state import RandomStateSnapshot, RandomStateSpec
 from jflow.state.resources.reader import ReaderSnapshot, ReaderSpec
 from jflow.state.resources.value_table import ValueTableSnapshot, ValueTableSpec
-from jflow.state.saves.items import SaveReport, StateItem, StateItems, StateSlice
+from jflow.state.saves.items import SaveReport, StateItem, StateItems, StateSlice, StateSource
 from jflow.task.execution.functions import host_function, host_kernel
 from tests.base.test_packing import PLAIN, SPECS, TEXTS
 from tests.state.watch import builds as watch
@@ -118,6 +118,7 @@ SHARD_FIELDS = {
     "crc": st.integers(0, 2**32 - 1),
 }
 SHARDS = st.builds(ShardRecord, **SHARD_FIELDS)
+SOURCE_FIELDS = {"key": TEXTS, "base": st.floats(0, 1, exclude_max=True)}
 ITEM_FIELDS = {
     **dict.fromkeys(("key", "kind", "container", "name", "owner", "dtype"), TEXTS),
     "device": st.just("/job:ps/task:0/device:CPU:0"),
@@ -125,6 +126,7 @@ ITEM_FIELDS = {
     "definition": st.binary(max_size=9),
     "reshapes": st.booleans(),
     "part": st.none() | st.just(StateSlice((4,), (1,))),
+    "sources": st.lists(st.builds(StateSource, **SOURCE_FIELDS), max_size=2).map(tuple),
 }
 AVALS = st.builds(
     Aval,
@@ -349,6 +351,7 @@ BUILDS |= {
     StateEntry: STATE_FIELDS,
     StateItem: ITEM_FIELDS,
     StateItems: {"items": st.lists(st.builds(StateItem, **ITEM_FIELDS), max_size=2).map(tuple)},
+    StateSource: SOURCE_FIELDS,
     StateSlice: {"full_shape": INDICES, "offset": INDICES},
     TensorEntry: TENSOR_FIELDS,
     LookupTableSnapshot: {"spec": st.just(LookupTableSpec("string", "int64"))},

@@ -154,6 +154,53 @@ def the_momentum_of_rmsprop_keeps_the_rate_of_its_updates(tf: Any) -> Mapping[st
     return {"after": Steps((update, {rate: 1.0}), (update, {rate: 0.0}), v)}
 
 
+_SLOTS = {
+    "Momentum": {"momentum": ""},
+    "Adagrad": {"accumulator": ""},
+    "Adadelta": {"accum": "", "accum_update": "_1"},
+    "RMSProp": {"mg": "_1", "momentum": "_2", "rms": ""},
+    "Adam": {"m": "", "v": "_1"},
+    "Ftrl": {"accum": "", "linear": "_1"},
+    "AdagradDA": {"gradient_accumulator": "", "gradient_squared_accumulator": "_1"},
+    "ProximalAdagrad": {"accumulator": ""},
+    "ProximalGradientDescent": {},
+}
+"""What the name of the variable of each slot ends with, after that of the optimizer."""
+
+
+@gives(names=[1.0] * 9, in_scopes=[1.0] * 3)
+def slots_have_names(tf: Any) -> Mapping[str, Any]:
+    train = tf.train
+    optimizers = {
+        "Momentum": train.MomentumOptimizer(0.1, 0.9),
+        "RMSProp": train.RMSPropOptimizer(0.1, momentum=0.9, centered=True),
+        "AdagradDA": train.AdagradDAOptimizer(0.1, train.get_or_create_global_step()),
+    }
+    names = []
+    for name, ends in _SLOTS.items():
+        with tf.variable_scope(name):
+            w = tf.get_variable("w", (2,))
+        optimizer = optimizers.get(name) or getattr(train, f"{name}Optimizer")(0.1)
+        optimizer.apply_gradients([(tf.constant([0.1, 0.2]), w)])
+        own = [optimizer.get_slot(w, slot).op.name for slot in optimizer.get_slot_names()]
+        is_named = own == [f"{name}/w/{name}{end}" for end in ends.values()]
+        names.append(float(is_named and optimizer.get_slot_names() == [*ends]))
+    w = tf.get_variable("w", (2,))
+    pairs = [(tf.constant([0.1, 0.2]), w)]
+    first, second, third = (train.AdamOptimizer(0.1, name="Own") for _ in range(3))
+    first.apply_gradients(pairs)
+    with tf.name_scope("names"):
+        second.apply_gradients(pairs, name="update")
+    with tf.variable_scope("variables"):
+        third.apply_gradients(pairs)
+    slots = [one.get_slot(w, "v").op.name for one in (first, second, third)]
+    in_scopes = zip(slots, ["w/Own_1", "w/Own_3", "variables/w/Own_1"], strict=True)
+    return {
+        "names": tf.constant(names),
+        "in_scopes": tf.constant([float(found == wanted) for found, wanted in in_scopes]),
+    }
+
+
 @gives(after=0.8, n_variables=1, n_train_ops=1)
 def gradient_descent_has_no_variables(tf: Any) -> Mapping[str, Any]:
     w = tf.Variable(1.0)
@@ -188,6 +235,7 @@ PROGRAMS = [
     rates_that_restart,
     two_updates_of_an_optimizer_share_its_slots,
     the_momentum_of_rmsprop_keeps_the_rate_of_its_updates,
+    slots_have_names,
     gradient_descent_has_no_variables,
     derivatives_do_not_pass_what_is_stopped,
 ]

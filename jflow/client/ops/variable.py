@@ -37,6 +37,7 @@ from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import read_p
 from jflow.plan.xla import internals
+from jflow.state.saves import StateSource
 
 
 class VariableLike(InPlaceOperators, RowUpdates, Carded, Uncopyable, Symbolic):
@@ -96,6 +97,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
       trainable: whether optimizers train it.
       constraint: the function, or None.
       save_slice_info: which slice of a partitioned variable it is, None if it is not one.
+      restore_sources: where a restore finds it in checkpoints that lack its name.
       initial_value, initializer: of a graph variable: the tensor of its initial value, and the
         operation that sets it.
 
@@ -127,6 +129,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         self.trainable = trainable
         self.constraint = constraint
         self.save_slice_info: SaveSliceInfo | None = None
+        self.restore_sources: tuple[StateSource, ...] = ()
         self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
@@ -161,11 +164,23 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         variable.trainable = trainable
         variable.constraint = None
         variable.save_slice_info = slice_info
+        variable.restore_sources = ()
         variable._operations, variable._ref = operations, operations.ref
         if isinstance(operations, GraphVariable):
             variable.initial_value = operations.initial_value
             variable.initializer = operations.initializer
         return variable
+
+    def initialize_from(self, value: Tensor) -> None:
+        """Replaces the initial value of a graph variable, and with it the initializer.
+
+        Args:
+          value: a tensor of its dtype and shape.
+        """
+        assert isinstance(self._operations, GraphVariable)
+        self._operations.replace_initial_value(value)
+        self.initial_value = self._operations.initial_value
+        self.initializer = self._operations.initializer
 
     # What it is -------------------------------------------------------------------------------
 
@@ -390,7 +405,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     def __dir__(self) -> list[str]:
         return visible(
-            super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
+            super().__dir__(),
+            *("graph_element", "initialize_from", "of_operations", "operations"),
+            *("restore_sources", "to_tensor"),
         )
 
 

@@ -22,7 +22,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.net.wire import file_system_id
 from jflow.plan import VARYING
 from jflow.state.saves import SaveReport as SaveReport
-from jflow.state.saves import StateItem, StateItems, StateSlice
+from jflow.state.saves import StateItem, StateItems, StateSlice, StateSource
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class StateToSave:
       ref: the variable or resource.
       part: the slice of the tensor under this key that a variable holds; None for all of it.
       reshapes: whether a variable takes a tensor of another shape with as many elements.
+      sources: where else a restore finds a variable, in checkpoints that lack the key.
     """
 
     key: str
     ref: VariableRef | ResourceRef
     part: SaveSliceInfo | None = None
     reshapes: bool = False
+    sources: tuple[StateSource, ...] = ()
 
 
 def save_state(
@@ -130,6 +132,7 @@ def _items(
                 part=_part(state),
                 reshapes=state.reshapes and is_variable,
                 sharding=state.ref.sharding if isinstance(state.ref, VariableRef) else "",
+                sources=state.sources,
             )
         )
     return StateItems(tuple(items))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from jflow.base.cluster import Device, Task
-from jflow.base.packing import Finite, Limits, Record, Word
+from jflow.base.packing import Finite, Limits, Meta, Record, Word
 from jflow.base.text import bytes_text, seconds_text
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec, VariableKey, VariableSpec
@@ -29,6 +29,21 @@ class StateSlice(Record, frozen=True):
     offset: tuple[Word, ...]
 
 
+class StateSource(Record, frozen=True):
+    """Where a restore finds a variable in a checkpoint that lacks its key.
+
+    Attributes:
+      key: the key of a tensor.
+      base: 0 if the tensor is the value. Otherwise the value is a count, and the tensor is this
+        number, between 0 and 1, multiplied by itself as often.
+    """
+
+    what = "source of a variable"
+
+    key: str
+    base: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
 class StateItem(Record, frozen=True):
     """A variable or resource to save or restore.
 
@@ -40,6 +55,7 @@ class StateItem(Record, frozen=True):
       definition: the spec of a resource, packed; b"" of a variable.
       part: which part of the tensor of that key a variable has; None for all of it.
       reshapes: whether a variable takes a tensor of another shape that has as many elements.
+      sources: where else a restore finds a variable; the first of them that is there.
     """
 
     what = "item of a checkpoint"
@@ -56,6 +72,7 @@ class StateItem(Record, frozen=True):
     part: StateSlice | None = None
     reshapes: bool = False
     sharding: str = ""
+    sources: tuple[StateSource, ...] = ()
 
     def __post_init__(self) -> None:
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from math import prod
 
+import numpy as np
+
 from jflow.base.cluster import Device
-from jflow.base.values import Array, is_compatible, shape_text
+from jflow.base.values import NUMBERS, Array, is_compatible, shape_text
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
 from jflow.plan.xla.hardware import DeviceOrMesh
@@ -15,8 +18,9 @@ from jflow.state.effects import NOTHING_APPLIED
 from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
 from jflow.state.resources.kinds import LedgerSnapshot
 from jflow.state.resources.variable import declared_shape
-from jflow.state.saves.items import StateItem, StateItems
+from jflow.state.saves.items import StateItem, StateItems, StateSource
 from jflow.state.saves.snapshot import effects_key, resource_id, variable_id
+from jflow.state.saves.tensors import count_of_powers, fits_dtype, read_fitting
 
 
 class RestoreOfTask:
@@ -48,17 +52,15 @@ class RestoreOfTask:
         device_of: Callable[[str], DeviceOrMesh],
     ) -> None:
         self._containers = containers
-        infos = [_info(item, checkpoint) for item in items.items]
-        for item, info in zip(items.items, infos, strict=True):
-            if info is not None:
-                _check(item, info, checkpoint.path)
+        keys = frozenset(checkpoint.keys())
+        readers = [_reader(item, checkpoint, keys) for item in items.items]
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
         self.owners = {item.state.session for item in items.items} - {""}
-        for item, info in zip(items.items, infos, strict=True):
-            if info is not None:
-                value = _read(item, info, checkpoint)
+        for item, read in zip(items.items, readers, strict=True):
+            if read is not None:
+                value = read()
                 values[variable_id(item)] = VariableSnapshot(item.variable, value)
                 self.n_bytes += value.nbytes
             else:
@@ -82,25 +84,43 @@ class RestoreOfTask:
             resources.restore(resource_id(item), snapshot)
 
 
-def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:
-    """Returns a variable's saved tensor; None for a resource. Raises NotFoundError if missing."""
+def _reader(
+    item: StateItem, checkpoint: Checkpoint, keys: Collection[str]
+) -> Callable[[], Array] | None:
+    """Returns what reads a variable, whose dtype and shape are checked; None for a resource.
+
+    Raises NotFoundError if it is missing.
+    """
     try:
-        if item.is_variable:
-            return checkpoint.info(item.key)
-        if item.key in checkpoint.state_keys():
+        if not item.is_variable:
+            if item.key not in checkpoint.state_keys():
+                raise NotFoundError(
+                    f"state {item.key!r} not found in checkpoint {checkpoint.path!r}"
+                )
             return None
-        raise NotFoundError(f"state {item.key!r} not found in checkpoint {checkpoint.path!r}")
+        there = [one for one in item.sources if one.key in keys]
+        if item.key in keys or not there:
+            return _reader_of(item, item.key, checkpoint)
+        if there[0].base:
+            return partial(_read_count, item, there, checkpoint)
+        return _reader_of(item, there[0].key, checkpoint)
     except NotFoundError as error:
         error.with_context(op=item.name)
         raise
 
 
-def _check(item: StateItem, tensor: SavedTensor, path: str) -> None:
+def _reader_of(item: StateItem, key: str, checkpoint: Checkpoint) -> Callable[[], Array]:
+    tensor = checkpoint.info(key)
+    _check(item, key, tensor, checkpoint.path)
+    return partial(_read, item, key, tensor, checkpoint)
+
+
+def _check(item: StateItem, key: str, tensor: SavedTensor, path: str) -> None:
     """Raises InvalidArgumentError if a tensor's dtype or shape does not fit its variable."""
     wanted = declared_shape(item.variable) if item.part is None else item.part.full_shape
-    if tensor.dtype != item.dtype:
+    if not fits_dtype(tensor.dtype, item.dtype):
         raise InvalidArgumentError(
-            f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected dtype "
+            f"cannot restore {item.variable.key} from key {key!r} of {path!r}: expected dtype "
             f"{item.dtype}, got {tensor.dtype}",
             op=item.name,
         )
@@ -109,16 +129,23 @@ def _check(item: StateItem, tensor: SavedTensor, path: str) -> None:
         fits = prod(item.shape) == prod(tensor.shape)
     if not fits:
         raise InvalidArgumentError(
-            f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected shape "
+            f"cannot restore {item.variable.key} from key {key!r} of {path!r}: expected shape "
             f"{shape_text(wanted)}, got {shape_text(tensor.shape)}; Saver(reshape=True) restores "
             "tensors that have as many elements",
             op=item.name,
         )
 
 
-def _read(item: StateItem, tensor: SavedTensor, checkpoint: Checkpoint) -> Array:
+def _read(item: StateItem, key: str, tensor: SavedTensor, checkpoint: Checkpoint) -> Array:
+    region = None
     if item.part is not None:
         sizes = zip(item.part.offset, item.shape, strict=True)
-        return checkpoint.read(item.key, [slice(begin, begin + size) for begin, size in sizes])
-    value = checkpoint.read(item.key)
-    return value.reshape((*item.shape, *tensor.trailing)) if item.reshapes else value
+        region = [slice(begin, begin + size) for begin, size in sizes]
+    value = read_fitting(checkpoint, key, item.dtype, region)
+    reshapes = item.part is None and item.reshapes
+    return value.reshape((*item.shape, *tensor.trailing)) if reshapes else value
+
+
+def _read_count(item: StateItem, powers: Sequence[StateSource], checkpoint: Checkpoint) -> Array:
+    count: Array = np.asarray(count_of_powers(checkpoint, powers), NUMBERS[item.dtype])
+    return count

@@ -24,7 +24,8 @@ class CheckpointReader(Carded):
     """The tensors of a checkpoint.
 
     Args:
-      filepattern: the path of the checkpoint, as `Saver.save` has returned it.
+      filepattern: the path of the checkpoint, as `Saver.save` has returned it, of jflow or of
+        TensorFlow.
 
     Raises:
       NotFoundError: if there is no such checkpoint.
@@ -78,6 +79,7 @@ class CheckpointReader(Carded):
         Raises:
           NotFoundError: if there is none of that name.
           DataLossError: if the file is damaged.
+          UnimplementedError: if it has a dtype of TensorFlow's that jflow lacks.
         """
         return self._checkpoint.read(tensor_str)
 
@@ -102,15 +104,24 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
       ValueError: if a directory has none.
       NotFoundError: if there is no such checkpoint.
     """
+    return CheckpointReader(checkpoint_path(ckpt_dir_or_file))
+
+
+def checkpoint_path(ckpt_dir_or_file: str | os.PathLike[str]) -> str:
+    """Returns the path of a checkpoint, or of the latest one of a directory.
+
+    Raises:
+      ValueError: if a directory has none.
+    """
     path = os.fspath(ckpt_dir_or_file)
-    if os.path.isdir(local_path(path)):
-        latest = latest_checkpoint(path)
-        if latest is None:
-            raise ValueError(
-                f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}"
-            )
-        path = latest
-    return CheckpointReader(path)
+    if not os.path.isdir(local_path(path)):
+        return path
+    latest = latest_checkpoint(path)
+    if latest is None:
+        raise ValueError(
+            f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}"
+        )
+    return latest
 
 
 def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:

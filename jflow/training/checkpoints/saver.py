@@ -360,8 +360,9 @@ def _states(key: str | None, parts: Sequence[Variable], reshape: bool) -> list[S
     for part in parts:
         info = getattr(part, "save_slice_info", None)
         ref = part.operations.ref
-        name = key or (ref.name if info is None else info.full_name)
-        states.append(StateToSave(name, ref, info, reshape))
+        own = ref.name if info is None else info.full_name
+        sources = part.restore_sources if key in {None, own} else ()
+        states.append(StateToSave(key or own, ref, info, reshape, sources))
     if key is not None and len(parts) > 1 and any(state.part is None for state in states):
         raise ValueError(f"{key!r} has several variables, which are not slices of one tensor")
     return states

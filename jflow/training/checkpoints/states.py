@@ -165,7 +165,8 @@ def _entries(
         ref = state.operations.ref if isinstance(state, Variable) else state.ref
         info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)
         own = _key(ref) if info is None else info.full_name
-        yield StateToSave(prefix or own, ref, info)
+        sources = state.restore_sources if isinstance(state, Variable) and not prefix else ()
+        yield StateToSave(prefix or own, ref, info, sources=sources)
     elif isinstance(state, SavableIterator):
         iterators[prefix or "0"] = state
     elif isinstance(state, Iterable) and not isinstance(state, _PLAIN):
@@ -191,15 +192,14 @@ def _of_graph(graph: Graph) -> list[StateToSave]:
         *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
         *graph.get_collection(GraphKeys.LOCAL_VARIABLES),
     ]
-    slices = {
-        variable.operations.ref: variable.save_slice_info
-        for variable in listed
-        if getattr(variable, "save_slice_info", None) is not None
-    }
+    variables = {variable.operations.ref: variable for variable in listed}
     states = []
     for ref in refs_of(graph).values():
-        info = slices.get(ref)
-        states.append(StateToSave(_key(ref) if info is None else info.full_name, ref, info))
+        variable = variables.get(ref)
+        info = None if variable is None else variable.save_slice_info
+        sources = () if variable is None else variable.restore_sources
+        key = _key(ref) if info is None else info.full_name
+        states.append(StateToSave(key, ref, info, sources=sources))
     if not states:
         raise InvalidArgumentError("the graph of the session uses no state")
     return states

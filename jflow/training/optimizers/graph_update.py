@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.client.ops import Variable, group
+from jflow.client.variables import get_variable_scope
 from jflow.compiler.graph import (
     Graph,
     Operation,
@@ -21,6 +22,7 @@ from jflow.compiler.graph import (
     request,
 )
 from jflow.plan.xla.jaxprs import shape_of
+from jflow.state.saves import StateSource
 from jflow.training.optimizers.locality import (
     SHARED,
     LocalComputation,
@@ -31,7 +33,13 @@ from jflow.training.optimizers.locality import (
 )
 from jflow.training.optimizers.rows import RowSums, rows_at
 from jflow.training.optimizers.rule import UpdateRule
-from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_key
+from jflow.training.optimizers.slots import (
+    SlotNames,
+    SlotTable,
+    key_of_slot,
+    sharding_of_slot,
+    slot_key,
+)
 from jflow.training.optimizers.update import TrainedState, apply_update
 
 
@@ -41,22 +49,44 @@ class GraphUpdates:
     Args:
       rule: computes the new values.
       table: gets the variables of the state.
+      name: the name of the optimizer.
+      names: TensorFlow's names of the slots.
+      bases: as of `SlotNames.bases`.
     """
 
-    def __init__(self, rule: UpdateRule, table: SlotTable) -> None:
+    def __init__(
+        self,
+        rule: UpdateRule,
+        table: SlotTable,
+        name: str,
+        names: SlotNames,
+        bases: Mapping[str, float],
+    ) -> None:
         self._rule = rule
         self._table = table
+        self._name = name
+        self._names = names
+        self._bases = bases
         self._slot_by_key: dict[Hashable, Variable] = {}
 
-    def update(self, grads: Sequence[Any], variables: Sequence[Variable]) -> Operation:
-        """Adds the update of variables by gradients, tensors or `IndexedSlices`."""
-        face = _GraphFace(variables[0].graph, variables)
-        state = self._state(face, list(variables))
-        return group(
-            *apply_update(face, self._rule, state, grads, self._rule.inputs()), name="update"
-        )
+    def update(
+        self, grads: Sequence[Any], variables: Sequence[Variable], name: str | None
+    ) -> Operation:
+        """Adds the update of variables by gradients, tensors or `IndexedSlices`.
 
-    def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
+        Args:
+          grads, variables: the gradients and the variables.
+          name: scope of the operations; the name of the optimizer if None.
+        """
+        outer = variables[0].graph.scopes.here.names
+        with name_scope(name or self._name), control_dependencies(None):
+            face = _GraphFace(variables[0].graph, variables)
+            state = self._state(face, list(variables), outer)
+            return group(
+                *apply_update(face, self._rule, state, grads, self._rule.inputs()), name="update"
+            )
+
+    def _state(self, face: _GraphFace, variables: list[Variable], outer: str) -> TrainedState:
         """Returns the state for variables, which earlier calls may have created in part."""
         shapes = [v.shape for v in variables]
         leaves, tree = self._rule.state_of(variables)
@@ -66,12 +96,51 @@ class GraphUpdates:
             initial = [v.initial_value for v in variables]
             init = LocalComputation.trace(self._rule.init, [initial], shapes)
             values = face.evaluate(init, initial, [], [])
-            for key, (path, _), owner, value in zip(keys, leaves, owners, values, strict=True):
+            columns = zip(keys, leaves, owners, values, strict=True)
+            for key, (path, _), owner, value in sorted(
+                columns, key=lambda column: self._names.rank(column[1][0], column[2])
+            ):
                 if key not in self._slot_by_key:
-                    self._slot_by_key[key] = self._table.add(
-                        path, owner, variables, _creator(value)
-                    )
+                    is_slot = self._names.rank(path, owner) >= 0
+                    create = self._slot_creator(value) if is_slot else self._creator(value, outer)
+                    self._slot_by_key[key] = self._table.add(path, owner, variables, create)
         return TrainedState(variables, tree, [self._slot_by_key[key] for key in keys], owners)
+
+    def _creator(self, value: Tensor, outer: str) -> Callable[[Variable, str], Variable]:
+        def create(param: Variable, name: str) -> Variable:
+            created = _variable(value, param, f"{param.op.name}/", name)
+            if name == "count":
+                created.restore_sources = self._powers(param.graph, outer)
+            return created
+
+        return create
+
+    def _slot_creator(self, value: Tensor) -> Callable[[Variable, str], Variable]:
+        """Returns what makes a slot with the name that its variable has in TensorFlow.
+
+        Checkpoints of earlier versions of jflow have the name of the field, and TensorFlow has a
+        name of its own for slots of partitioned variables in a variable scope.
+        """
+
+        def create(param: Variable, name: str) -> Variable:
+            scope = get_variable_scope().name
+            outer = f"{scope}/" if scope else ""
+            earlier = _reserved(param.graph, f"{param.op.name}/", name)
+            slot = _variable(value, param, f"{outer}{param.op.name}/", self._name)
+            other_keys = [key_of_slot(earlier, slot, param)]
+            if outer and param.save_slice_info is not None:
+                end = slot.op.name[len(param.op.name) + 1 :]
+                other_keys.append(f"{param.save_slice_info.full_name}/{end}")
+            slot.restore_sources = tuple(map(StateSource, other_keys))
+            return slot
+
+        return create
+
+    def _powers(self, graph: Graph, outer: str) -> tuple[StateSource, ...]:
+        """Returns where checkpoints of TensorFlow have the count of updates."""
+        return tuple(
+            StateSource(_reserved(graph, outer, name), base) for name, base in self._bases.items()
+        )
 
 
 class _GraphFace:
@@ -125,13 +194,17 @@ class _GraphFace:
         ]
 
 
-def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
-    def create(param: Variable, name: str) -> Variable:
-        with name_scope(f"{param.op.name}/"), colocate_with(param, ignore_existing=True):
-            sharding = sharding_of_slot(param, value.shape)
-            return Variable(value, trainable=False, name=name, sharding=sharding)
+def _variable(value: Tensor, param: Variable, scope: str, name: str) -> Variable:
+    """Makes a variable of the state on the device of a variable that is trained."""
+    with name_scope(scope), colocate_with(param, ignore_existing=True):
+        sharding = sharding_of_slot(param, value.shape)
+        return Variable(value, trainable=False, name=name, sharding=sharding)
 
-    return create
+
+def _reserved(graph: Graph, scope: str, name: str) -> str:
+    """Returns the name that a variable would get in a name scope, and keeps it free."""
+    with graph.scopes.replaced(names=scope):
+        return graph.unique_name(name)
 
 
 def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from jflow.compiler.graph import (
     control_dependencies,
     get_default_graph,
     gradients,
-    name_scope,
 )
 from jflow.compiler.graph.row_gathers import row_gathers
 from jflow.training.optimizers.eager_update import EagerUpdates
@@ -25,7 +24,7 @@ from jflow.training.optimizers.graph_update import GraphUpdates
 from jflow.training.optimizers.loss_gradients import loss_gradients
 from jflow.training.optimizers.rows import slices_of
 from jflow.training.optimizers.rule import GradientTransformation, LearningRate, UpdateRule
-from jflow.training.optimizers.slots import SlotTable
+from jflow.training.optimizers.slots import SlotNames, SlotTable
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]
@@ -61,6 +60,8 @@ class Optimizer:
 
     GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
+    _names: ClassVar[SlotNames] = SlotNames()
+
     def __init__(
         self,
         transformation: GradientTransformation | Callable[..., GradientTransformation],
@@ -71,7 +72,8 @@ class Optimizer:
         self._rule = UpdateRule(transformation, hyperparameters, learning_rate)
         self._name = name
         self._table = SlotTable()
-        self._graphs = GraphUpdates(self._rule, self._table)
+        bases = self._names.bases(hyperparameters or {})
+        self._graphs = GraphUpdates(self._rule, self._table, name, self._names, bases)
         self._eager: EagerUpdates | None = None
 
     def __repr__(self) -> str:
@@ -219,8 +221,7 @@ class Optimizer:
             return self._apply_at_once(pairs, global_step)
         grads = [_fitted(*pair) for pair in pairs]
         variables = [variable for _, variable in pairs]
-        with name_scope(name or self._name), control_dependencies(None):
-            update = self._graphs.update(grads, variables)
+        update = self._graphs.update(grads, variables, name)
         if global_step is not None:
             with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
                 update = global_step.assign_add(1).op
@@ -282,13 +283,16 @@ class Optimizer:
 
         Args:
           var: a variable that the optimizer updates.
-          name: its name in the state of the transformation, such as "mu" or "nu" of Adam.
+          name: the name that TensorFlow's optimizer gives it, such as "m" or "v" of Adam; or that
+            of its field in the state of the transformation, such as "mu" of `optax.adam`.
         """
-        return self._table.slots.get(var, {}).get(name)
+        return self._table.slots.get(var, {}).get(self._names.fields.get(name, name))
 
     def get_slot_names(self) -> list[str]:
         """Returns the names of the slots, in the order of the names."""
-        return sorted({name for slots in self._table.slots.values() for name in slots})
+        fields = {name for slots in self._table.slots.values() for name in slots}
+        names = {field: name for name, field in self._names.fields.items()}
+        return sorted(names.get(field, field) for field in fields)
 
     def variables(self) -> list[Variable]:
         """Returns all variables of the optimizer's state; in graph code, of the default graph."""

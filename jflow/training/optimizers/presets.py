@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jflow.client.ops.in_place import check_flag
 from jflow.training.optimizers.optimizer import Optimizer
 from jflow.training.optimizers.rule import LearningRate
+from jflow.training.optimizers.slots import SlotNames
 
 
 def _optax() -> Any:
@@ -37,13 +38,15 @@ class GradientDescentOptimizer(Optimizer):
 
 
 class MomentumOptimizer(Optimizer):
-    """Gradient descent with momentum, slot "trace".
+    """Gradient descent with momentum, slot "momentum".
 
     Args:
       learning_rate, name: as for `Optimizer`.
       momentum: the share of the last update that is added to the next.
       use_nesterov: whether the gradient is corrected as in Sutskever et al. (2013).
     """
+
+    _names = SlotNames({"momentum": "trace"})
 
     def __init__(
         self,
@@ -66,9 +69,11 @@ class AdagradOptimizer(Optimizer):
 
     Args:
       learning_rate, name: as for `Optimizer`.
-      initial_accumulator_value: what the sum of squares begins with, slot "sum_of_squares"; a
+      initial_accumulator_value: what the sum of squares begins with, slot "accumulator"; a
         number.
     """
+
+    _names = SlotNames({"accumulator": "sum_of_squares"})
 
     def __init__(
         self,
@@ -86,13 +91,17 @@ class AdagradOptimizer(Optimizer):
 
 
 class AdadeltaOptimizer(Optimizer):
-    """Divides by running averages of gradients and updates (Zeiler, 2012); slots "e_g" and "e_x".
+    """Divides by running averages of gradients and updates (Zeiler, 2012).
+
+    Slots are "accum" and "accum_update".
 
     Args:
       learning_rate, name: as for `Optimizer`.
       rho: decay of the averages.
       epsilon: added to them.
     """
+
+    _names = SlotNames({"accum": "e_g", "accum_update": "e_x"})
 
     def __init__(
         self,
@@ -108,7 +117,7 @@ class AdadeltaOptimizer(Optimizer):
 
 
 class RMSPropOptimizer(Optimizer):
-    """Divides by a running root mean square of the gradients (Hinton, 2012), slot "nu".
+    """Divides by a running root mean square of the gradients (Hinton, 2012), slot "rms".
 
     The momentum, slot "momentum", is of whole updates, learning rate included: what was added to it
     at one rate keeps that when the rate changes.
@@ -118,8 +127,10 @@ class RMSPropOptimizer(Optimizer):
       decay: of the mean square, which begins with 1.
       momentum: the share of the last update that is added to the next; the number 0 makes no slot.
       epsilon: added to the mean square.
-      centered: whether the mean of the gradients, slot "mu", is subtracted.
+      centered: whether the mean of the gradients, slot "mg", is subtracted.
     """
+
+    _names = SlotNames({"rms": "nu", "mg": "mu", "momentum": "momentum"})
 
     def __init__(
         self,
@@ -170,7 +181,7 @@ def _momentum_of_updates(rate: Any, decay: Any) -> Any:
 
 
 class AdamOptimizer(Optimizer):
-    """Adam (Kingma and Ba, 2015) with slots "mu" and "nu".
+    """Adam (Kingma and Ba, 2015) with slots "m" and "v".
 
     `epsilon` is added to the corrected root, as in the paper's algorithm and in Optax.
 
@@ -179,6 +190,8 @@ class AdamOptimizer(Optimizer):
       beta1, beta2: decays of the averages of gradients and of their squares.
       epsilon: added to the root of the latter.
     """
+
+    _names = SlotNames({"m": "mu", "v": "nu"}, {"beta1_power": "b1", "beta2_power": "b2"})
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jflow.client.ops.in_place import check_flag
 from jflow.training.optimizers.optimizer import Optimizer
 from jflow.training.optimizers.rule import LearningRate
+from jflow.training.optimizers.slots import SlotNames
 
 _Step = Callable[[Any, Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]
 """From a gradient, a value and its slots to the new value and the new slots."""
@@ -74,7 +75,7 @@ def _transformation(kind: type[Any], first: tuple[float, ...], step: _Step) -> A
 
 
 class FtrlOptimizer(Optimizer):
-    """Follows the regularized leader (McMahan et al., 2013); slots "accumulator" and "linear".
+    """Follows the regularized leader (McMahan et al., 2013); slots "accum" and "linear".
 
     Args:
       learning_rate, name: as for `Optimizer`.
@@ -88,6 +89,8 @@ class FtrlOptimizer(Optimizer):
     Raises:
       ValueError: if a number is out of range.
     """
+
+    _names = SlotNames({"accum": "accumulator", "linear": "linear"})
 
     def __init__(
         self,
@@ -128,7 +131,9 @@ class FtrlOptimizer(Optimizer):
 
 
 class AdagradDAOptimizer(Optimizer):
-    """Adagrad with dual averaging (Duchi et al., 2011); slots "accumulator" and "linear".
+    """Adagrad with dual averaging (Duchi et al., 2011).
+
+    Slots are "gradient_accumulator" and "gradient_squared_accumulator".
 
     Args:
       learning_rate, name: as for `Optimizer`.
@@ -140,6 +145,10 @@ class AdagradDAOptimizer(Optimizer):
     Raises:
       ValueError: if a number is out of range.
     """
+
+    _names = SlotNames(
+        {"gradient_accumulator": "linear", "gradient_squared_accumulator": "accumulator"}
+    )
 
     def __init__(
         self,
@@ -219,6 +228,8 @@ class ProximalAdagradOptimizer(Optimizer):
     Raises:
       ValueError: if a number is out of range.
     """
+
+    _names = SlotNames({"accumulator": "accumulator"})
 
     def __init__(
         self,

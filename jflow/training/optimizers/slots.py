@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from jax.sharding import PartitionSpec
 from jax.tree_util import GetAttrKey, keystr
 
 from jflow.base.values import SaveSliceInfo
 from jflow.client.ops import Variable
 from jflow.training.optimizers.locality import SHARED, OwnerIndex
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotNames:
+    """TensorFlow's names of what an optimizer keeps.
+
+    Attributes:
+      fields: the field of the transformation's state that each slot is, by the name of the slot, in
+        the order in which TensorFlow makes them. In a graph the variables of slots have the name of
+        the optimizer, with `_1`, `_2`, … from the second one on.
+      powers: the hyperparameters whose powers TensorFlow keeps instead of a count of updates, by
+        the names of these variables; the last one is the largest number.
+    """
+
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    powers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def rank(self, path: tuple[Any, ...], owner: OwnerIndex) -> int:
+        """Returns the place of a leaf of the state in TensorFlow's order; -1 if it has none."""
+        fields = [*self.fields.values()]
+        field = _last_field(path[:-1]) if owner != SHARED else ""
+        return fields.index(field) if field in fields else -1
+
+    def bases(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the numbers whose powers say how many updates there were, by name.
+
+        It is empty if the last one is not a number between 0 and 1 that the program fixes.
+        """
+        numbers = {name: hyperparameters.get(which) for name, which in self.powers.items()}
+        bases = {
+            name: float(number)
+            for name, number in numbers.items()
+            if isinstance(number, int | float | np.floating) and 0 < number < 1
+        }
+        return bases if [*self.powers][-1:] == [*bases][-1:] else {}
 
 
 class SlotTable:
@@ -94,10 +130,21 @@ def _last_field(path: tuple[Any, ...]) -> str:
     return names[-1] if names else keystr(path, simple=True, separator="_")
 
 
+def key_of_slot(name: str, slot: Variable, param: Variable) -> str:
+    """Returns the key in a checkpoint of a slot of that name.
+
+    A slot of a part of a partitioned variable is a slice of the slot of the whole.
+    """
+    info = param.save_slice_info
+    if info is None or slot.shape != param.shape:
+        return name
+    before, _, after = name.rpartition(param.operations.ref.name)
+    return f"{before}{info.full_name}{after}"
+
+
 def _slice_of(slot: Variable, param: Variable) -> SaveSliceInfo | None:
     """Returns the slice that a slot of a part of a partitioned variable is in a checkpoint."""
     info = param.save_slice_info
     if info is None or slot.shape != param.shape:
         return None
-    name = slot.operations.ref.name.removeprefix(param.operations.ref.name)
-    return dataclasses.replace(info, full_name=f"{info.full_name}{name}")
+    return dataclasses.replace(info, full_name=key_of_slot(slot.operations.ref.name, slot, param))

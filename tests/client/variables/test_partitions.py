@@ -335,10 +335,10 @@ def test_parts_train_as_the_whole_does() -> None:
     loss = tf.numpy.mean(whole**2) + tf.numpy.mean(tf.numpy.square(pv))
     optimizer = tf.train.AdamOptimizer(0.1)
     train = optimizer.minimize(loss)
-    slots = [optimizer.get_slot(part, "mu") for part in pv]
-    assert [slot.save_slice_info.full_name for slot in slots] == ["pv/mu"] * 3
+    slots = [optimizer.get_slot(part, "m") for part in pv]
+    assert [slot.save_slice_info.full_name for slot in slots] == ["pv/Adam"] * 3
     assert [slot.save_slice_info.var_offset for slot in slots] == [(0, 0), (4, 0), (7, 0)]
-    assert optimizer.get_slot(whole, "mu").save_slice_info is None
+    assert optimizer.get_slot(whole, "m").save_slice_info is None
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         session.run(train)
