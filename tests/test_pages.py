@@ -34,7 +34,7 @@ PAGES = {
     "quickstart": 3,
     "recipes": 1,
     "replay": 1,
-    "saving": 4,
+    "saving": 5,
     "training": 5,
     "troubleshooting": 2,
     "unknown_ranks": 2,

@@ -208,9 +208,7 @@ _TRAIN = {
     "use jflow.train.Optimizer(optax.…), which takes any optimizer of Optax": (
         "sdca_fprint sdca_optimizer sdca_shrink_l1"
     ),
-    "restore some variables with jflow.train.Saver(var_list)": (
-        "VocabInfo init_from_checkpoint warm_start"
-    ),
+    "order the rows of jflow.train.load_variable, and pass them as the initializer": "VocabInfo",
     "compare jflow.train.get_global_step() with None": "assert_global_step",
     "use AQT or Qwix in a jflow.function": "do_quantize_training_on_graphdef",
     "use the names in jflow.train itself": "experimental queue_runner",

@@ -27,6 +27,8 @@ from jflow.training.checkpoints.checkpoint_state import (
     update_checkpoint_state as update_checkpoint_state,
 )
 from jflow.training.checkpoints.following import checkpoints_iterator as checkpoints_iterator
+from jflow.training.checkpoints.initialization import init_from_checkpoint as init_from_checkpoint
+from jflow.training.checkpoints.initialization import warm_start as warm_start
 from jflow.training.checkpoints.meta_graph import export_meta_graph as export_meta_graph
 from jflow.training.checkpoints.meta_graph import import_meta_graph as import_meta_graph
 from jflow.training.checkpoints.meta_graph import write_graph as write_graph

@@ -135,7 +135,7 @@ class TimedWorker(Worker):
         super().__init__(task, devices, _SlowTransport(transport, self._links), *others, **named)
         self._incoming = _Port(self._links.bandwidth)
         self._computing = threading.Lock()
-        self.functions = {WORK: self._work}
+        self.functions = {**self.functions, WORK: self._work}
 
     def deliver(self, step: int, edge: int, value: Any) -> bool:
         """Receives a value when the incoming port has let it through."""

@@ -15,10 +15,14 @@ from jflow.errors import FailedPreconditionError
 from jflow.plan import Plan
 from jflow.plan.xla import internals
 from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.state.checkpoint_files import ANYWHERE
+from jflow.state.saves import tensor_functions
 from jflow.task.execution import local_devices
 from jflow.task.execution.devices import DevicesOfTask
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.worker.linking import PlanLinker
+
+_FUNCTIONS = tensor_functions(ANYWHERE)
 
 
 class DevicesOfRun(Mapping[Device, DeviceOrMesh]):
@@ -106,7 +110,9 @@ class ReplayPrograms:
             self._linker.check(plans, artifacts)
             # On a thread of its own, because a notebook has a loop that runs in this one.
             with ThreadPoolExecutor(1) as thread:
-                linking = thread.submit(asyncio.run, self._linker.link(plans, artifacts, {}))
+                linking = thread.submit(
+                    asyncio.run, self._linker.link(plans, artifacts, _FUNCTIONS)
+                )
                 self._linked[step] = linking.result()
         return self._linked[step]
 

@@ -28,12 +28,13 @@ from jflow.plan import Plan, Program, VariableKey, verify, verify_step
 from jflow.plan.xla import CompiledProgram, internals
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shardings import text_of_sharding
+from jflow.state.checkpoint_files import ANYWHERE
 from jflow.state.core import ClusterState
 from jflow.state.moves import StateId
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers
 from jflow.state.resources.watching import list_containers
-from jflow.state.saves import SaveReport, StateItems
+from jflow.state.saves import SaveReport, StateItems, tensor_functions
 from jflow.state.watch import ContainerStatus, CoordinatorStatus, StatusRequest
 from jflow.task.execution import (
     LinkedPlan,
@@ -81,6 +82,8 @@ def warn_of_process_options(config: ConfigProto, device_types: Collection[str]) 
                 value if fixed is None else fixed,
             )
 
+
+_FUNCTIONS = tensor_functions(ANYWHERE)
 
 R = TypeVar("R")
 
@@ -156,6 +159,7 @@ class LocalBackend:
                 device,
                 lambda program: executables[program.digest],
                 lambda name: put(compiled.artifacts[name], device),
+                _FUNCTIONS,
                 wrap=partial(self._in_order, device, compiled.programs),
             )
 

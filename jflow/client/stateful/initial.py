@@ -13,6 +13,7 @@ from jflow.compiler.graph.primitives import (
     SOURCES,
     assign_p,
     constant_p,
+    host_p,
     is_on_host,
     read_p,
     recorded_p,
@@ -20,6 +21,7 @@ from jflow.compiler.graph.primitives import (
 )
 from jflow.plan.xla import jaxprs
 from jflow.plan.xla.shardings import text_of_spec
+from jflow.state.saves import READ_TENSOR
 
 INITIALIZER = "Assign"
 """The name, after that of the variable, of the operation that initializes it."""
@@ -181,11 +183,8 @@ def _default_of(read: Operation) -> Tensor | None:
     ref, graph = read.eqn.params["variable"], read.graph
     if read.control_inputs or ref.owner is not graph or not is_static(ref.shape):
         return None
-    try:
-        initializer = graph.get_operation_by_name(f"{graph.handle_of(ref).name}/{INITIALIZER}")
-    except KeyError:
-        return None
-    if initializer.eqn.primitive is not assign_p or initializer.eqn.params["variable"] != ref:
+    initializer = graph.initializer_of(ref)
+    if initializer is None or initializer.eqn.primitive is not assign_p:
         return None
     (default,) = initializer.inputs
     return default if all(map(_is_pure, _ancestors(default))) else None
@@ -197,4 +196,6 @@ def _is_pure(op: Operation) -> bool:
         return False
     if op.eqn.primitive in (constant_p, value_or_p):
         return True
+    if op.eqn.primitive is host_p and op.eqn.params["function"] == READ_TENSOR:
+        return True  # a file that does not change
     return op.eqn.primitive not in SOURCES | {recorded_p} and not is_on_host(op.eqn)

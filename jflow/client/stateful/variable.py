@@ -296,9 +296,8 @@ class GraphVariable(VariableOperations):
             super().__init__(ref)
             self.is_varying = not is_static(ref.shape)
             graph.declare(ref, self._op)
+            self.replace_initial_value(self.initial_value)
             with graph.scopes.replaced(names=f"{self._op.name}/"):
-                tensor = self.write(assign_p, [self.initial_value], INITIALIZER)
-                self.initializer: Operation = tensor.op
                 self._value: Tensor = self._copy_to_cache(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
             self._later_values: dict[tuple[Operation, ...], Tensor] = {}
@@ -324,9 +323,18 @@ class GraphVariable(VariableOperations):
         VariableOperations.__init__(operations, ref)
         operations._op, operations._value, operations._later_values = op, value, {}
         operations.initial_value, operations.initializer = initial_value, initializer
+        op.graph.declare_initializer(ref, initializer)
         operations.is_varying = not is_static(ref.shape)
         op.graph.declare_value(f"{ref.name}:0", value)
         return operations
+
+    def replace_initial_value(self, value: Tensor) -> None:
+        """Makes an initializer that assigns a tensor of the variable's dtype and shape."""
+        graph = self._op.graph
+        with graph.scopes.replaced(control_inputs=(), names=f"{self._op.name}/"):
+            self.initial_value = value
+            self.initializer: Operation = self.write(assign_p, [value], INITIALIZER).op
+        graph.declare_initializer(self.ref, self.initializer)
 
     @property
     def op(self) -> Operation:

@@ -39,7 +39,13 @@ class _Wanted:
 
 
 class VariableStore:
-    """The variables that `get_variable` has made in a graph, by name."""
+    """The variables that `get_variable` has made in a graph.
+
+    Attributes:
+      single: by name, the parts of partitioned variables among them.
+      partitioned: the partitioned variables, by name.
+      lock: held while one is made.
+    """
 
     def __init__(self) -> None:
         self.single: dict[str, Variable] = {}
@@ -50,7 +56,8 @@ class VariableStore:
 _making = threading.Lock()
 
 
-def _store_of(graph: Graph) -> VariableStore:
+def store_of(graph: Graph) -> VariableStore:
+    """Returns the variables that `get_variable` has made in a graph."""
     with _making:
         entries = graph.get_collection_ref(_KEY)
         if not entries:
@@ -176,7 +183,7 @@ def _get(
     )
     if owners.current() is not None:
         return _eager(wanted, partitioner)
-    store = _store_of(_default_graph())
+    store = store_of(_default_graph())
     with store.lock:
         if partitioner is not None and wanted.shape != ():
             return _partitioned(store, wanted, partitioner)

@@ -263,6 +263,7 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
     def __init__(self) -> None:
         super().__init__()
         self._handles: dict[VariableRef | ResourceRef, Operation] = {}
+        self._initializers: dict[VariableRef, Operation] = {}
         self._finalized = False
         self._unfeedable: set[Tensor] = set()
 
@@ -493,6 +494,14 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
         """Makes `op` the handle op of a variable or resource."""
         self._handles[ref] = op
+
+    def declare_initializer(self, ref: VariableRef, op: Operation) -> None:
+        """Makes `op` the operation that initializes a variable."""
+        self._initializers[ref] = op
+
+    def initializer_of(self, ref: VariableRef) -> Operation | None:
+        """Returns the operation that initializes a variable; None if there is none."""
+        return self._initializers.get(ref)
 
     def declare_value(self, name: str, value: Tensor) -> None:
         """Makes the name of a variable refer to `value` in look-ups of tensors by name."""

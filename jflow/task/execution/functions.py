@@ -20,6 +20,7 @@ from jflow.errors import (
 from jflow.plan import NAN_CHECK
 from jflow.state.records import DECODERS, SUMMARIES
 from jflow.state.resources import KERNELS, Kernel
+from jflow.state.saves import READ_TENSOR
 from jflow.task.execution.checks import CHECKS
 from jflow.task.execution.parts import PART_FUNCTIONS
 
@@ -197,7 +198,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
 }
 
 
-UNPREDICTABLE = frozenset({"serialize_many_sparse"})
+UNPREDICTABLE = frozenset({"serialize_many_sparse", READ_TENSOR})
 """The functions whose time follows from values, not from the sizes of their arguments."""
 
 

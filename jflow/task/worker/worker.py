@@ -48,6 +48,7 @@ from jflow.state.journal import packed as packed_entries
 from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, writes_often
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, Writing
+from jflow.state.saves import tensor_functions
 from jflow.state.watch import StatusRequest, WatchedTask
 from jflow.task.execution.classes import writes_of
 from jflow.task.execution.devices import DevicesByName, DevicesOfTask
@@ -135,6 +136,7 @@ class Worker:
         self.claims.fences.add_user(self._used_claims)
         self.effects = TaskEffects(state)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
+        self.functions = {**self.functions, **tensor_functions(roots)}
         self.saves = StateSaves(
             state, self.moves, roots, self._owners.__contains__, self.claims.fences
         )
