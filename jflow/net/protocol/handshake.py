@@ -45,7 +45,7 @@ from jflow.errors import (
 )
 from jflow.net.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 10
+VERSION = 11
 """The version of everything that streams carry; it grows with each change of the protocol."""
 MAX_BYTES = 4096
 """The largest size of a Hello, and of a Challenge with its mac."""
