@@ -541,6 +541,12 @@ SESSIONS = Group(
         Row("step of run_many", "local donated update", 2.0),
         Row("scalar steps by 100 threads", "scalar steps by one thread", 1.0),
         Row("while_loop of 1,000 iterations", "jax.jit while_loop of 1,000 iterations"),
+        Row("element by a producer loop, local", "element by a client's steps, local", 1.25),
+        Row(
+            "element by a producer loop, on a server",
+            "element by a client's steps, on a server",
+            1.25,
+        ),
     ),
 )
 

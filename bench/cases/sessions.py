@@ -74,6 +74,34 @@ def loops() -> dict[str, Callable[[], Any]]:
     }
 
 
+def producers(session: tf.Session, where: str) -> dict[str, Callable[[], Any]]:
+    """A loop that fills a queue where it is, beside a client that does so step by step."""
+    with session.graph.as_default(), tf.device("/cpu:0" if where == "local" else "/job:ps/task:0"):
+        queue = tf.FIFOQueue(N_ROWS, tf.float32, shapes=[()])
+
+        def body(i: Any) -> Any:
+            with tf.control_dependencies([queue.enqueue(tf.to_float(i) * 2.0)]):
+                return i + 1
+
+        loop = tf.while_loop(lambda i: i < N_ROWS, body, [0])
+        x = tf.placeholder(tf.float32, [])
+        put, drain = queue.enqueue(x * 2.0), queue.dequeue_many(N_ROWS)
+
+    def by_loop() -> None:
+        session.run(loop.op)
+        session.run(drain.op)
+
+    def by_steps() -> None:
+        for i in range(N_ROWS):
+            session.run(put, {x: float(i)})
+        session.run(drain.op)
+
+    return {
+        f"element by a producer loop, {where}": by_loop,
+        f"element by a client's steps, {where}": by_steps,
+    }
+
+
 def main() -> None:
     """Prints the figures."""
     with tf.LocalCluster(ps=1, workers=1) as cluster, tf.Session(cluster.target("ps")) as session:
@@ -92,7 +120,10 @@ def main() -> None:
         figures |= alternate(divided, 1, rounds=n_rounds, items=N_OF_THREADS)
         n_runs = 2 * (n_rounds + 1)
         assert float(session.run(v)) == before + n_runs * N_OF_THREADS, "an update was lost"
+        figures |= alternate(producers(session, "on a server"), 1, rounds=5, items=N_ROWS)
     figures |= alternate(loops(), 20)
+    with tf.Graph().as_default(), tf.Session() as session:
+        figures |= alternate(producers(session, "local"), 1, rounds=5, items=N_ROWS)
     tell(figures)
 
 

@@ -55,10 +55,10 @@ class _BlockingLoop:
     def __init__(
         self, driver: Driver[Any], check: Callable[[str], None], interpret: Interpret
     ) -> None:
-        self._driver = driver
         self._interpret = interpret
         self._check = check
         self._exchange = _Exchange()
+        self._driver = _IterationDriver(driver, self._exchange)
         # The parts that run, with what goes on when one of an inner loop has ended.
         self._parts: dict[LoopState, _Waiting | None] = {}
 
@@ -97,9 +97,8 @@ class _BlockingLoop:
         if not part.work(instance):
             part.end(instance)
             return True
-        driver = _IterationDriver(self._driver, self._exchange)
         state = part.states[instance[1]]
-        running = self._interpret(zip(repeat(0), part.work(instance)), (state,), driver)
+        running = self._interpret(zip(repeat(0), part.work(instance)), (state,), self._driver)
         yield from self._go_on(_Waiting(part, instance, running))
         return True
 
