@@ -188,9 +188,12 @@ class _PlanVerifier:
         if given != feeds:
             self._fail(f"its feeds are {feeds[:100]}, and the loop has values for {given[:100]}")
         fetches = [one for one in plan.instructions if isinstance(one, Fetch)]
+        held = {slot for one in plan.instructions for slot in _slots_of_variables(one)}
         for one in fetches:
             if self._filled[one.slot] < 0:
                 self._fail("the next value of a carry is a fed value", one)
+            if one.slot in held:
+                self._fail("the next value of a carry is that of a variable, not a copy", one)
         is_predicate = (one.slot == loop.predicate for one in fetches)
         n_fetched = len({carry.fetch for carry in loop.carries}) + any(is_predicate)
         if not {carry.fetch for carry in loop.carries} <= self._fetched or n_fetched != len(
@@ -464,6 +467,13 @@ def _n_under_way(plan: Plan) -> int:
         loop.window * (loop.body.n_slots + len(loop.body.stages) + _n_under_way(loop.body))
         for loop in plan.loops
     )
+
+
+def _slots_of_variables(one: Instruction) -> Iterable[int]:
+    """Returns the slots that an instruction fills with the buffers of variables."""
+    if isinstance(one, Run):
+        yield from (slot for _, slot in (*one.before, *one.after))
+        yield from (slot for _, slot, _ in one.defaults)
 
 
 def _is_index(number: Any, end: int) -> bool:

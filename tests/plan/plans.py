@@ -363,6 +363,22 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
         _bad(replace(LOOP, body=replace(BODY, variables=(X,)))),
         "the body of a loop names variables or resources",
     ),
+    "a body that uses a variable which its plan lacks": (
+        _bad(_with_body((Feed(0, 0), Run(None, before=((3, 2),))), (DOUBLE, Fetch(1, 0)))),
+        "variable 3 is out of range of",
+    ),
+    "a body that uses a resource which its plan lacks": (
+        _bad(
+            _with_body(
+                (Feed(0, 0), Call("queue.size", (), (2,), resources=(7,))), (DOUBLE, Fetch(1, 0))
+            )
+        ),
+        "resource 7 is out of range of",
+    ),
+    "a carry that is a variable": (
+        _bad(_with_body((Feed(0, 0), Run(None, before=((0, 1),))), (Fetch(1, 0),)), variables=(X,)),
+        "the next value of a carry is that of a variable",
+    ),
     "a body one after another": (
         _bad(replace(LOOP, body=replace(BODY, after=()))),
         "the body of a loop is not in dataflow order",

@@ -197,5 +197,6 @@ class _IterationDriver:
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Stores the value for the plan that receives it."""
-        value = None if send.slot is None else state[send.slot]
+        # The iteration may end before another device takes it.
+        value = None if send.slot is None else state.array(send.slot)
         self._exchange.send(state.edge_of(send.edge), value)

@@ -156,6 +156,13 @@ class StepState:
         value: jax.Array = self.slots[slot]
         return jnp.copy(value) if slot in self._leases else value
 
+    def detach(self, slot: Slot) -> None:
+        """Copies the value of a slot if it is the buffer of a variable, and ends the lease."""
+        lease = self._leases.pop(slot, None)
+        if lease is not None:
+            self.slots[slot] = copied = jnp.copy(self.slots[slot])
+            self._release([lease], copied)
+
     def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array that remains valid after closing.
 

@@ -408,6 +408,8 @@ class _IterationDriver:
             assert isinstance(run, Awaitable)
             yield _InnerLoop(run)
 
-    def send(self, _: StepState, send: Send, /) -> None:
+    def send(self, state: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""
+        if send.slot is not None:
+            state.detach(send.slot)  # the iteration may end before it has left
         self._sends.add(send)

@@ -467,3 +467,49 @@ def test_jax_computes_what_a_loop_without_its_effects_does(queue, backend: Backe
         found = session.run(scanned, {rows: key})
         np.testing.assert_allclose(found, wanted, 1e-5)
         assert session.run(queue.size()) == 5
+
+
+def test_what_is_read_goes_to_another_device_as_it_was(backend: Backend):
+    """The buffer of a variable, which the next update writes to, is not what is on its way."""
+    first, last = backend.devices[0], backend.devices[-1]
+    with tf.device(first):
+        big = tf.Variable(np.zeros(300_000, np.float32), name="big")
+    with tf.device(last):
+        sums = tf.FIFOQueue(100, tf.float32, shapes=[()], shared_name="sums")
+
+    def body(i):
+        with tf.device(first):
+            now = big.read_value()
+        with tf.device(last), after(sums.enqueue(tf.reduce_mean(now))):
+            done = tf.identity(i)
+        with tf.device(first), after(done, big.assign_add(tf.ones_like(now))):
+            return i + 1
+
+    loop = tf.while_loop(lambda i: i < 20, body, [0])
+    with backend.session() as session:
+        session.run(big.initializer)
+        assert session.run(loop) == 20
+        assert session.run(sums.dequeue_many(20)).tolist() == [float(i) for i in range(20)]
+
+
+def test_the_next_write_does_not_change_what_was_read(backend: Backend):
+    """It does not wait for what another device does with the value."""
+    first, last = backend.devices[0], backend.devices[-1]
+    with tf.device(first):
+        big = tf.Variable(np.zeros(300_000, np.float32), name="big")
+    with tf.device(last):
+        seen = tf.FIFOQueue(100, tf.int32, shapes=[()], shared_name="seen")
+
+    def body(i, total):
+        with tf.device(first):
+            with after(big.assign_add(tf.ones([300_000]))):
+                now = big.read_value()
+        with tf.device(last):
+            with after(now):
+                number = seen.dequeue()
+            return number, total + tf.reduce_mean(now) + 0.0 * tf.to_float(number)
+
+    loop = tf.while_loop(lambda i, _: i < 20, body, [0, 0.0])
+    with backend.session() as session:
+        session.run([big.initializer, seen.enqueue_many([list(range(1, 21))])])
+        assert session.run(loop) == [20, float(sum(range(21)))]

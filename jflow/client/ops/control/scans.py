@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jflow.base.values import as_dtype
 from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
 from jflow.client.ops.control.program import (
     BodyProgram,
@@ -38,7 +39,7 @@ def map_fn(
     Args:
       fn: function of a row: of the structure of `elems`, without the first axis.
       elems: a pytree of T[n, ...].
-      dtype: the structure and dtypes of the results; they are those that the function returns.
+      dtype: the dtypes of the results, in their order; None for those that the function returns.
       back_prop: whether derivatives flow through it.
       parallel_iterations, swap_memory, infer_shape: without effect.
       name: scope of the operations.
@@ -47,11 +48,19 @@ def map_fn(
       The results, each with a first axis for the rows.
 
     Raises:
+      TypeError: if the results have other dtypes than `dtype` says.
       UnimplementedError: as `cond`.
     """
+    wanted = [jax.dtypes.canonicalize_dtype(as_dtype(one)) for one in jax.tree.leaves(dtype)]
 
     def step(_: Any, row: Any) -> tuple[Any, Any]:
-        return (), fn(row)
+        results = fn(row)
+        leaves = jax.tree.leaves(results, is_leaf=_is_symbolic)
+        found = [_as_tensor(leaf).dtype for leaf in leaves]
+        if wanted and wanted != found:
+            names = ([str(one) for one in dtypes] for dtypes in (found, wanted))
+            raise TypeError("fn of map_fn returns {}, and dtype says {}".format(*names))
+        return (), results
 
     return _over_rows(step, (), elems, name or "map", False, back_prop)[1]
 
