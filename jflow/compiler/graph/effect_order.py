@@ -9,8 +9,8 @@ import jax.extend.core as jex
 
 from jflow.compiler.graph.callbacks import has_effects
 from jflow.compiler.graph.primitives import (
-    ACCESSES,
     EFFECTS,
+    READS,
     WRITES,
     HasEquation,
     ResourceRef,
@@ -32,8 +32,8 @@ class EffectOrder(Generic[O]):
     Operations with JAX effects (callbacks, and loops that contain callbacks) keep their order.
 
     Args:
-      is_total: whether all changes of state keep their order, and reads run after the changes
-        before them, as in a program that does one thing after another.
+      is_total: whether all changes of state keep their order, and each comes after the reads before
+        it and before those after it, as in a program that does one thing after another.
 
     Attributes:
       effects: the operations so far that run even if their results are not used.
@@ -43,13 +43,17 @@ class EffectOrder(Generic[O]):
         self._is_total = is_total
         self.effects: list[O] = []
         self._last_effects: Sequence[O] = ()
+        self._reads_since: list[O] = []
         self._last_change: dict[_Ref, O] = {}
         self._reads: dict[_Ref, list[O]] = {}
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """Returns the operations that must run before an equation's operation."""
+        if self._is_total and is_stateful(eqn):
+            reads = () if eqn.primitive in READS else self._reads_since
+            return [*self._last_effects, *reads]
         earlier: list[O] = []
-        if has_effects(eqn) or (self._is_total and is_stateful(eqn)):
+        if has_effects(eqn):
             earlier.extend(self._last_effects)
         for ref in state_of(eqn):
             if ref in self._last_change:
@@ -61,7 +65,10 @@ class EffectOrder(Generic[O]):
     def add(self, op: O) -> None:
         """Records the operation of the next equation."""
         used = state_of(op.eqn)
-        if has_effects(op.eqn) or (self._is_total and _is_effect(op.eqn)):
+        if self._is_total and op.eqn.primitive in READS:
+            self.effects.append(op)  # what comes after all of them comes after it
+            self._reads_since.append(op)
+        elif has_effects(op.eqn) or (self._is_total and is_stateful(op.eqn)):
             self.add_together([op])
         elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
@@ -77,11 +84,7 @@ class EffectOrder(Generic[O]):
         if ops:
             self.effects.extend(ops)
             self._last_effects = ops
-
-
-def _is_effect(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation does more than to read variables."""
-    return is_stateful(eqn) and eqn.primitive not in ACCESSES - EFFECTS
+            self._reads_since = []
 
 
 def _changes(eqn: jex.JaxprEqn) -> bool:

@@ -201,6 +201,9 @@ EFFECTS = WRITES | {check_p}
 ACCESSES = EFFECTS | {read_p, is_initialized_p, value_or_p}
 """The primitives that run where their variable lives."""
 
+READS = ACCESSES - EFFECTS
+"""The primitives that ask for the value of a variable."""
+
 recorded_p = jex.Primitive("recorded_call")
 """*values → values: a call on tensors of unknown rank, which a step makes operations of.
 

@@ -513,3 +513,83 @@ def test_the_next_write_does_not_change_what_was_read(backend: Backend):
     with backend.session() as session:
         session.run([big.initializer, seen.enqueue_many([list(range(1, 21))])])
         assert session.run(loop) == [20, float(sum(range(21)))]
+
+
+def hopping(devices, x):
+    """One, which is known after three ways between two devices."""
+    for device in (devices[-1], devices[0], devices[-1]):
+        with tf.device(device):
+            x = tf.minimum(x + 1.0, 1.0)
+    return x
+
+
+def test_a_read_comes_before_the_writes_of_a_loop_inside(backend: Backend):
+    """Also if its value is used late."""
+    with tf.device(backend.devices[0]):
+        v = tf.Variable(0.0, name="v")
+        filled = tf.FIFOQueue(100, tf.float32, shapes=[()], shared_name="filled")
+
+    def write(j):
+        with after(v.assign_add(1.0), filled.enqueue(2.0)):
+            return j + 1
+
+    def body(i, total):
+        old = v.read_value()
+        n = tf.while_loop(lambda j: j < 2, write, [0])
+        with after(n):
+            x = filled.dequeue()
+        with after(x):
+            y = filled.dequeue()
+        return i + 1, total + (v.read_value() - old) * x * y
+
+    loop = tf.while_loop(lambda i, _: i < 3, body, [0, 0.0])
+    with backend.session() as session:
+        session.run(v.initializer)
+        assert session.run(loop) == [3, 24.0]
+
+
+@pytest.mark.parametrize("reads_first", [False, True])
+def test_a_read_comes_before_the_writes_of_the_next_iteration(reads_first, backend: Backend):
+    first = backend.devices[0]
+    with tf.device(first):
+        v = tf.Variable(np.zeros(1000, np.float32), name="v")
+
+    def body(i, seen):
+        one = hopping(backend.devices, tf.to_float(i))
+        with tf.device(first):
+            if reads_first:
+                read = v.read_value()
+                written = v.assign_add(tf.ones([1000]))
+            else:
+                written = v.assign_add(tf.ones([1000]))
+                with after(written):
+                    read = v.read_value()
+            with after(written, tf.Assert(i >= 0, ["never"])):
+                return i + 1, seen * 10.0 + tf.reduce_mean(read * one)
+
+    loop = tf.while_loop(lambda i, _: i < 5, body, [0, 0.0])
+    with backend.session() as session:
+        session.run(v.initializer)
+        assert session.run(loop) == [5, 1234.0 if reads_first else 12345.0]
+
+
+def test_text_of_an_argument_is_computed_inside(backend: Backend):
+    numbers = tf.map_fn(lambda i: tf.string_to_number(tf.as_string(i)), tf.constant([3, 4]), tf.float32)
+    last = tf.while_loop(
+        lambda x: x < 4.0, lambda x: tf.string_to_number(tf.as_string(x)) + 1.0, [0.5]
+    )
+    with backend.session() as session:
+        assert session.run(numbers).tolist() == [3.0, 4.0]
+        assert session.run(last) == 4.5
+
+
+def test_an_operation_from_outside_that_a_branch_returns_runs(queue, backend: Backend):
+    put, other = queue.enqueue(1), queue.enqueue(2)
+    flag = tf.placeholder(tf.bool, [])
+    branch = tf.cond(flag, lambda: put, tf.no_op)
+    with_effect = tf.cond(flag, lambda: other, lambda: queue.enqueue(3))
+    with backend.session() as session:
+        assert session.run(branch, {flag: True})
+        assert contents(session, queue) == [1]
+        session.run(with_effect, {flag: False})
+        assert sorted(contents(session, queue)) == [2, 3]

@@ -20,17 +20,16 @@ import jax.extend.core as jex
 from jflow.base.values import HostArray
 from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef
 from jflow.compiler.graph.primitives import (
+    READS,
     WRITES,
     check_p,
     constant_p,
     group_p,
     host_p,
-    is_initialized_p,
     is_stateful_control_flow,
     placeholder_p,
     read_p,
     state_of,
-    value_or_p,
     variable_p,
 )
 from jflow.errors import UnimplementedError
@@ -39,10 +38,7 @@ from jflow.plan.xla.jaxprs import Atom
 DRAW = "random_state.draw"
 """The function of the host that draws a key, which a program takes as an argument."""
 
-QUERIES = frozenset({read_p, is_initialized_p, value_or_p})
-"""The primitives that ask for the value of a variable."""
-
-OUTER = QUERIES | {constant_p, placeholder_p, host_p}
+OUTER = READS | {constant_p, placeholder_p, host_p}
 """The primitives whose results a program takes as arguments."""
 
 
@@ -58,6 +54,7 @@ class TracedBody:
       tree: the structure of its results.
       ops: the operations that its results need, in their order.
       entry: the operation that they all run after.
+      returned: the operations that it returns.
     """
 
     what: str
@@ -67,6 +64,7 @@ class TracedBody:
     tree: Any
     ops: tuple[Operation, ...]
     entry: Operation
+    returned: tuple[Operation, ...]
 
     @property
     def avals(self) -> tuple[jax.core.ShapedArray, ...]:
@@ -85,7 +83,7 @@ class TracedBody:
           written: the variables that it and the bodies of the same branch or loop write.
         """
         outer: set[Operation] = set()
-        inside = {*self.ops}
+        inside = {*self.ops, *(tensor.op for tensor in self.inputs)}
         for op in self.ops:
             eqn, sources = op.eqn, (tensor.op for tensor in op.inputs)
             if eqn.primitive is host_p and eqn.params["function"] != DRAW:
@@ -95,7 +93,7 @@ class TracedBody:
                     return False
             elif eqn.primitive is check_p or is_stateful_control_flow(eqn):
                 return False
-            elif eqn.primitive in QUERIES and eqn.params["variable"] in written:
+            elif eqn.primitive in READS and eqn.params["variable"] in written:
                 if eqn.primitive is not read_p:
                     return False
                 continue
@@ -106,10 +104,10 @@ class TracedBody:
 
     @property
     def outer_control_inputs(self) -> tuple[Operation, ...]:
-        """The operations outside of it that some of its own run after."""
+        """The operations outside of it that some of its own run after, or that it returns."""
         inside = {*self.ops, self.entry}
-        after = (one for op in self.ops for one in op.control_inputs if one not in inside)
-        return tuple(dict.fromkeys(after))
+        after = [one for op in self.ops for one in op.control_inputs]
+        return tuple(dict.fromkeys(one for one in (*after, *self.returned) if one not in inside))
 
     def refusal(self, op: Operation, does: str, instead: str) -> UnimplementedError:
         """Returns the error for an operation that it must not have."""
@@ -187,7 +185,7 @@ def trace_body(
         returned = fun(*jax.tree.unflatten(tree, inputs))
         results, out_tree = jax.tree.flatten(returned, is_leaf=_is_leaf)
         outputs = [_as_result(graph, x) for x in results]
-    roots = [x for x in results if isinstance(x, Operation)]
+    roots = tuple(x for x in results if isinstance(x, Operation))
     made = graph.get_operations()[before:]
     if not makes_variables and (found := [op for op in made if op.eqn.primitive is variable_p]):
         raise ValueError(f"{what} makes the variable {found[0].name!r}; make it outside of it")
@@ -197,7 +195,7 @@ def trace_body(
             for tensor in op.outputs:
                 graph.prevent_feeding(tensor)
     ops = tuple(op for op in made if op in needed)
-    return TracedBody(what, graph, tuple(inputs), tuple(outputs), out_tree, ops, entry)
+    return TracedBody(what, graph, tuple(inputs), tuple(outputs), out_tree, ops, entry, roots)
 
 
 def run_after(

@@ -18,11 +18,12 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jflow.base.values import HostArray
-from jflow.client.ops.control.body import DRAW, OUTER, QUERIES, Captures, TracedBody, run_after
+from jflow.client.ops.control.body import DRAW, OUTER, Captures, TracedBody, run_after
 from jflow.client.stateful.operands import body_of
 from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef
 from jflow.compiler.graph.primitives import (
     HANDLES,
+    READS,
     SOURCES,
     assign_p,
     constant_p,
@@ -185,7 +186,7 @@ class _Flattener:
             return
         if eqn.primitive in (assign_p, update_p):
             self._write(op)
-        elif eqn.primitive in QUERIES and eqn.params["variable"] in self._state:
+        elif eqn.primitive in READS and eqn.params["variable"] in self._state:
             self._captures[eqn.outvars[0]] = self._value_of(eqn.params["variable"])
         elif eqn.primitive in OUTER:
             self._take_from_outside(op)
