@@ -334,7 +334,9 @@ def _pull_back(
 ) -> dict[Tensor, Tensor]:
     """Returns derivatives with respect to the leaves that a target depends on."""
     path = between(graph, leaves, targets, stops)
-    _refuse_effects(path)
+    if constants := _without_slope(path, targets):
+        stops = {*stops, *constants}
+        path = between(graph, leaves, targets, stops)
     used = {t for op in path for t in op.inputs} | set(targets)
     reached = [leaf for leaf in leaves if leaf in used]
     if not reached:
@@ -356,9 +358,21 @@ def _pull_back(
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
-def _refuse_effects(path: Iterable[Operation]) -> None:
-    for op in path:
-        if is_stateful_control_flow(op.eqn):
+def _without_slope(path: Iterable[Operation], targets: Iterable[Tensor]) -> list[Tensor]:
+    """Returns what branches and loops with effects give that has no influence on derivatives.
+
+    Raises:
+      UnimplementedError: if one has an influence.
+    """
+    constants: list[Tensor] = []
+    needed = {*targets}
+    for op in reversed([*path]):
+        has_slope = any(jnp.issubdtype(t.dtype, jnp.inexact) for t in op.outputs if t in needed)
+        if has_slope and op.eqn.primitive.name != "stop_gradient":
+            needed.update(op.inputs)
+        if not is_stateful_control_flow(op.eqn):
+            continue
+        if has_slope:
             raise UnimplementedError(
                 f"{op.name!r} (made at {op.origin}) is a branch or loop with effects, through "
                 "which jflow computes no derivatives: JAX would run the effects more or less often "
@@ -366,6 +380,8 @@ def _refuse_effects(path: Iterable[Operation]) -> None:
                 "inside",
                 op=op.name,
             )
+        constants += op.outputs
+    return constants
 
 
 @contextmanager

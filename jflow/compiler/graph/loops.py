@@ -293,7 +293,7 @@ class _Opening:
         """Opens an equation of the body, if it is one that is opened."""
         if not self._source.opening.opens(eqn):
             return None
-        graph, kind = self._graph, eqn.primitive.name
+        graph, kind = self._graph, eqn.primitive.name.removeprefix("stateful_")
         name = graph.unique_name(kind)
         line = origin.line_of(eqn) or self._source.line
         tensors = [graph.tensor_of(x) for x in args if not isinstance(x, jex.Literal)]

@@ -159,7 +159,7 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
 
 def _edges(plans: Iterable[Plan]) -> Iterator[EdgeName]:
     for plan in plans:
-        names = _slot_names(plan)
+        names = _slot_names(plan, plan)
         for send in (one for one in plan.instructions if isinstance(one, Send)):
             name = names.get(send.slot, "a constant")
             yield EdgeName(send.edge, name, str(plan.device), str(send.target))
@@ -171,6 +171,7 @@ def _instructions(
     edge_names: Mapping[int, str],
     first: int = 0,
     given: Mapping[int, int] | None = None,
+    outer: Plan | None = None,
 ) -> Iterator[SampledInstruction]:
     """Yields the instructions of a plan, and then those of the bodies of its loops.
 
@@ -179,9 +180,11 @@ def _instructions(
       edge_names: the names of edges.
       first: the number of its first instruction.
       given: of a body: by fed value, the instruction outside of it that makes the value.
+      outer: of a body: the plan whose variables it uses.
     """
+    outer = outer or plan
     makers: dict[int, int] = {}  # the instruction that fills a slot
-    names, bodies = _slot_names(plan), []
+    names, bodies = _slot_names(plan, outer), []
     next_body = first + len(plan.instructions)
     for number, one in enumerate(plan.instructions, first):
         if given is not None and isinstance(one, Feed):
@@ -198,7 +201,7 @@ def _instructions(
             makers |= {x.final: by_index[x.fetch] for x in one.carries if x.final is not None}
             next_body += len(one.body.all_instructions)
     for body, number, outside in bodies:
-        yield from _instructions(body, edge_names, number, outside)
+        yield from _instructions(body, edge_names, number, outside, outer)
 
 
 def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:
@@ -263,8 +266,13 @@ def _sampled(
     )
 
 
-def _slot_names(plan: Plan) -> Mapping[int | None, str]:
-    """Returns the names of the values in slots; None is a signal. Others are constants."""
+def _slot_names(plan: Plan, outer: Plan) -> Mapping[int | None, str]:
+    """Returns the names of the values in slots; None is a signal. Others are constants.
+
+    Args:
+      plan: the plan, or the body of a loop.
+      outer: the plan whose variables it uses.
+    """
     names: dict[int | None, str] = {None: "a signal"}
     for one in plan.instructions:
         if isinstance(one, Feed | Recv) and one.slot is not None:
@@ -273,5 +281,5 @@ def _slot_names(plan: Plan) -> Mapping[int | None, str]:
             names |= dict.fromkeys(one.outputs, one.op)
         if isinstance(one, Run):
             held = (*one.before, *one.after)
-            names |= {slot: plan.variables[variable].key.name for variable, slot in held}
+            names |= {slot: outer.variables[variable].key.name for variable, slot in held}
     return names

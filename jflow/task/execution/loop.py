@@ -112,6 +112,8 @@ class LoopState:
     def described(self, number: int) -> str:
         """Returns the iteration that is run after `number` others, for messages."""
         loop = self.linked.instruction
+        if loop.trips == 1 and loop.predicate is not None:
+            return f"the branch {loop.op!r}"
         index = loop.trips - 1 - number if loop.is_reversed else number
         return f"iteration {index} of the loop {loop.op!r}"
 

@@ -206,9 +206,10 @@ class StepRunner:
             values = await self._run_on_task(self._entries[task])
             self._values |= zip(self._entries[task].fetches, values, strict=True)
         except asyncio.CancelledError as cancelled:
-            # What the first call that is cancelled was waiting for.
-            if not self._waited.reason:
-                self._waited = Waited.of(cancelled)
+            # What one call was waiting for, of several one that names an operation.
+            waited = Waited.of(cancelled)
+            if not self._waited.reason or (waited.op and not self._waited.op):
+                self._waited = waited
             error = CancelledError("the plans were cancelled")
         except OpError as failed:
             error = failed

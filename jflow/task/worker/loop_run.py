@@ -50,6 +50,7 @@ class LoopRun:
       driver: performs instructions, except sends and receives.
       interpret: the interpreter, which may trace.
       waiters: the waits of the plan, which a failed send fails.
+      others: the runs of loops of the plan, those around this one first; it adds itself.
     """
 
     def __init__(
@@ -61,7 +62,10 @@ class LoopRun:
         driver: Driver[Awaitable[None]],
         interpret: Interpret,
         waiters: set[asyncio.Future[Any]],
+        others: list[LoopRun],
     ) -> None:
+        others.append(self)
+        self._runs = others
         self._loop = linked.instruction
         self._linked = linked
         self._state = LoopState(linked, state)
@@ -133,6 +137,7 @@ class LoopRun:
         for sends in (*self._sends.values(), *self._leaving):
             sends.close()
         self._state.close()
+        self._runs.remove(self)
 
     async def _idle(self) -> None:
         """Waits until there is something to await, or an error."""
@@ -143,7 +148,7 @@ class LoopRun:
             self._is_idle = True
             await self._woken
         except OpError as error:  # of a send
-            error.with_context(doing=self._state.described(self._state.iterations.n_ended))
+            error.with_context(doing=self._iteration)
             raise
         finally:
             self._is_idle = False
@@ -152,12 +157,18 @@ class LoopRun:
             raise self._error
         self._woken = asyncio.get_running_loop().create_future()
 
+    @property
+    def _iteration(self) -> str:
+        """The first iteration under way, for messages."""
+        return self._state.described(self._state.iterations.n_ended)
+
     def _waited(self) -> Waited:
         """Returns for what the loop waits."""
-        iteration = self._state.described(self._state.iterations.n_ended)
-        for running, (cell, attempt, _) in self._attempts.items():
-            if reason := cell.reason(attempt):
-                return Waited(f"{reason}, in {iteration}", waiting_op(running))
+        for run in self._runs:
+            for running, (cell, attempt, _) in run._attempts.items():
+                if reason := cell.reason(attempt):
+                    return Waited(f"{reason}, in {run._iteration}", waiting_op(running))
+        iteration = self._iteration
         if (waited := self._context.blocked.get(self._step)) is not None:
             return Waited(f"{waited.reason}, in {iteration}", waited.op)
         return Waited(f"waited in {iteration}")

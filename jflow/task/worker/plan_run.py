@@ -101,7 +101,7 @@ class PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_interpret", "_is_cancelled", "_linked"),
+        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_loops"),
         *("_may_be_quick", "_programs", "_sends", "_single", "_state", "_step", "_transaction"),
         "_waiters",
     )
@@ -146,6 +146,7 @@ class PlanRun:
         self._waiters: set[asyncio.Future[Any]] = set()
         self._sends = PlanSends(linked, step, self._state, context, self._waiters)
         self._is_cancelled = False
+        self._loops: list[LoopRun] = []
         self._transaction = effect if isinstance(effect, Transaction) else None
         self._single = effect if isinstance(effect, SingleWrite) else None
         context.plans.add(self)
@@ -428,7 +429,8 @@ class PlanRun:
 
     async def _loop(self, state: StepState, loop: LinkedLoop) -> None:
         """Runs this device's part of a loop."""
-        run = LoopRun(loop, state, self._step, self._context, self, self._interpret, self._waiters)
+        waits = self._waiters, self._loops
+        run = LoopRun(loop, state, self._step, self._context, self, self._interpret, *waits)
         try:
             await run.run()
         finally:

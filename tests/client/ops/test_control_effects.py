@@ -268,12 +268,15 @@ def test_a_deadline_ends_a_loop_that_waits(queue, counter, backend: Backend):
         with after(counter.assign_add(queue.dequeue())):
             return i + 1
 
-    endless = tf.while_loop(lambda i: i < 10**6, body, [0])
+    n = tf.placeholder(tf.int32, [])
+    endless = tf.while_loop(lambda i: i < n, body, [0])
     with backend.session() as session:
         session.run(counter.initializer)
         session.run(numbers_to(queue, 3))
-        with pytest.raises(DeadlineExceededError, match="iteration 3"):
-            session.run(endless, options=tf.RunOptions(timeout_in_ms=700))
+        session.run(endless, {n: 0})  # so that it is compiled
+        with pytest.raises(DeadlineExceededError, match="'elements'") as caught:
+            session.run(endless, {n: 10**6}, options=tf.RunOptions(timeout_in_ms=1500))
+        assert "iteration 3 of the loop" in str(caught.value)
         assert session.run(counter) == 3
         # What it waited for is left for others.
         session.run(queue.enqueue(8))
@@ -501,9 +504,8 @@ def test_the_next_write_does_not_change_what_was_read(backend: Backend):
         seen = tf.FIFOQueue(100, tf.int32, shapes=[()], shared_name="seen")
 
     def body(i, total):
-        with tf.device(first):
-            with after(big.assign_add(tf.ones([300_000]))):
-                now = big.read_value()
+        with tf.device(first), after(big.assign_add(tf.ones([300_000]))):
+            now = big.read_value()
         with tf.device(last):
             with after(now):
                 number = seen.dequeue()
@@ -574,7 +576,9 @@ def test_a_read_comes_before_the_writes_of_the_next_iteration(reads_first, backe
 
 
 def test_text_of_an_argument_is_computed_inside(backend: Backend):
-    numbers = tf.map_fn(lambda i: tf.string_to_number(tf.as_string(i)), tf.constant([3, 4]), tf.float32)
+    numbers = tf.map_fn(
+        lambda i: tf.string_to_number(tf.as_string(i)), tf.constant([3, 4]), tf.float32
+    )
     last = tf.while_loop(
         lambda x: x < 4.0, lambda x: tf.string_to_number(tf.as_string(x)) + 1.0, [0.5]
     )

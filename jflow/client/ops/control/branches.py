@@ -21,6 +21,7 @@ from jflow.client.ops.control.program import (
 from jflow.client.ops.control.stateful import stateful_branch
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Tensor, control_dependencies, name_scope
+from jflow.compiler.graph.text import type_text
 
 Branch = Callable[[], Any]
 
@@ -198,7 +199,8 @@ def _bodies(
                 f"{other.tree}"
             )
         for one, another in zip(first.avals, other.avals, strict=True):
-            about = f"{first.what} returns {one}, and {other.what} {another}"
+            types = type_text(one), type_text(another)
+            about = f"{first.what} returns {types[0]}, and {other.what} {types[1]}"
             if one.dtype != another.dtype:
                 raise TypeError(f"{about}; jflow.cast one of them")
             if one.shape != another.shape:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.base.values import declared
+from jflow.base.values import HostArray, declared
 from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
 from jflow.client.ops.control.program import (
     BodyProgram,
@@ -21,6 +21,7 @@ from jflow.client.ops.control.program import (
 from jflow.client.ops.control.stateful import stateful_while
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
+from jflow.compiler.graph.text import type_text
 from jflow.errors import UnimplementedError
 
 
@@ -95,9 +96,10 @@ def _added(
 ) -> list[Tensor]:
     """Adds the loop, and returns the last values of the leaves of the loop variables."""
     leaves = jax.tree.leaves(first)
-    if unknown := [x for x in leaves if x.aval.shape is None]:
+    if others := [x for x in leaves if isinstance(x.aval, HostArray)]:
         raise UnimplementedError(
-            f"the rank of the loop variable {unknown[0]!r} is unknown; declare it by ensure_shape"
+            f"the loop variable {others[0]!r} is text or has an unknown rank; a loop variable is a "
+            "number: declare its rank by ensure_shape, or pass the number of a text"
         )
     avals = jax.tree.map(lambda x: strong(x.aval), first)
     step = trace_body(graph, partial(_listed, body), avals, f"the body of {scope!r}", after=leaves)
@@ -198,7 +200,8 @@ def _check_results(step: TracedBody, avals: Any) -> None:
         )
     pairs = zip(jax.tree.leaves(avals), step.avals, strict=True)
     for number, (before, after) in enumerate(pairs):
-        about = f"{step.what}: loop variable {number} is {before} before and {after} after"
+        types = f"{type_text(before)} before and {type_text(after)} after"
+        about = f"{step.what}: loop variable {number} is {types}"
         if before.dtype != after.dtype:
             raise TypeError(f"{about} an iteration; jflow.cast it")
         if tuple(before.shape) != tuple(after.shape):

@@ -21,6 +21,7 @@ from jflow.client.ops.control.program import (
 from jflow.client.ops.control.stateful import stateful_scan
 from jflow.client.ops.lift import operand, target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
+from jflow.compiler.graph.text import type_text
 from jflow.errors import UnimplementedError
 
 
@@ -265,7 +266,8 @@ def _check_values(body: TracedBody, values: Any) -> None:
             f"{body.what} returns another structure than the initial value: {found} and {wanted}"
         )
     for before, after in zip(leaves, body.avals, strict=False):
-        about = f"{body.what}: the value is {before} before a row and {after} after it"
+        types = f"{type_text(before)} before a row and {type_text(after)} after it"
+        about = f"{body.what}: the value is {types}"
         if before.dtype != after.dtype:
             raise TypeError(f"{about}; jflow.cast it")
         if tuple(before.shape) != tuple(after.shape):
