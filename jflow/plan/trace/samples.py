@@ -157,13 +157,13 @@ def combined(steps: Sequence[SampledStep]) -> Trace:
     )
 
 
-def _edges(plans: Iterable[Plan]) -> Iterator[EdgeName]:
+def _edges(plans: Iterable[Plan], outer: Plan | None = None) -> Iterator[EdgeName]:
     for plan in plans:
-        names = _slot_names(plan, plan)
+        names = _slot_names(plan, outer or plan)
         for send in (one for one in plan.instructions if isinstance(one, Send)):
             name = names.get(send.slot, "a constant")
             yield EdgeName(send.edge, name, str(plan.device), str(send.target))
-        yield from _edges(loop.body for loop in plan.loops)
+        yield from _edges((loop.body for loop in plan.loops), outer or plan)
 
 
 def _instructions(

@@ -392,6 +392,11 @@ def test_derivatives_of_a_loop_with_effects_are_refused(queue, backend: Backend)
     _, y = tf.while_loop(lambda i, _: i < 3, body, [0, x])
     with pytest.raises(UnimplementedError, match=r"test_control_effects\.py.*with effects"):
         tf.gradients(y, x)
+    # Nor are they needed where none flows.
+    flat = [tf.stop_gradient(y) * x, tf.to_float(tf.to_int32(y)) * x, tf.where(y > 1, x, 2 * x)]
+    slopes = [tf.gradients(one, x)[0] for one in flat]
+    with backend.session() as session:
+        assert session.run(slopes, {x: 2.0}) == [16.0, 16.0, 1.0]
 
 
 def test_operations_outside_run_before(queue, counter, backend: Backend):

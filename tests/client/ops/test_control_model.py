@@ -37,6 +37,7 @@ SIMPLE = st.one_of(
     st.tuples(st.just("assign_add"), number, position),
     st.tuples(st.just("enqueue"), number, position),
     st.tuples(st.just("dequeue"), number),
+    st.tuples(st.just("hop"), position),
 )
 
 
@@ -58,6 +59,7 @@ OPERANDS = {
     "assign_add": ("number", "x"),
     "enqueue": ("number", "x"),
     "dequeue": ("number",),
+    "hop": ("x",),
     "cond": ("x", "block", "block"),
     "while": ("n", "x", "block"),
     "scan": ("rows", "block"),
@@ -122,6 +124,9 @@ class InPython(Run):
     def do_dequeue(self, i: int) -> int:
         return self.queues[i].popleft()
 
+    def do_hop(self, x: int) -> int:
+        return x
+
     def do_cond(self, x: int, yes: Any, no: Any, values: list[int]) -> int:
         return self.block(no if x % 2 else yes, values)
 
@@ -138,7 +143,16 @@ class InPython(Run):
 
 
 class InGraph(Run):
-    """Builds programs as graph code."""
+    """Builds programs as graph code.
+
+    Args:
+      variables, queues: as for `Run`.
+      devices: where a value goes to be late.
+    """
+
+    def __init__(self, variables: list[Any], queues: list[Any], devices: Sequence[str]) -> None:
+        super().__init__(variables, queues)
+        self.devices = devices
 
     def block(self, block: Any, before: list[Any]) -> Any:
         values = [*before]
@@ -169,6 +183,12 @@ class InGraph(Run):
     def do_dequeue(self, i: int) -> Any:
         return self.queues[i].dequeue()
 
+    def do_hop(self, x: Any) -> Any:
+        for device in (*self.devices, *self.devices):
+            with tf.device(device):
+                x = tf.maximum(x, 0)
+        return x
+
     def do_cond(self, x: Any, yes: Any, no: Any, values: list[Any]) -> Any:
         branches = [lambda: self.block(yes, values), lambda: self.block(no, values)]
         return tf.cond(tf.equal(x % 2, 0), *branches)
@@ -194,7 +214,7 @@ def in_graph(devices: Sequence[str]) -> InGraph:
             variables.append(tf.Variable(first, name=f"v{i}"))
         with tf.device(devices[(i + 1) % len(devices)]):
             queues.append(tf.FIFOQueue(10_000, tf.int32, [()], name=f"q{i}"))
-    return InGraph(variables, queues)
+    return InGraph(variables, queues, devices)
 
 
 def check(backend: BackendUnderTest, program: Any) -> None:
@@ -224,7 +244,7 @@ def check(backend: BackendUnderTest, program: Any) -> None:
 
 @pytest.mark.parametrize("opened", [local, in_process], ids=["local", "in_process"])
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(program=PROGRAMS)
 def test_random_programs(opened: Any, program: Any) -> None:

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 from jflow.base.cluster import Device
-from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, VariableKey, VariableSpec
+from jflow.plan import (
+    Call,
+    Carry,
+    Feed,
+    Fetch,
+    Loop,
+    Plan,
+    Program,
+    Recv,
+    Run,
+    Send,
+    VariableKey,
+    VariableSpec,
+)
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.trace.samples import StepSamples, combined, sampled
 
@@ -93,3 +106,20 @@ def test_times_are_by_the_clock_of_the_observer(clock: str, shift: float) -> Non
     (step,) = samples.shifted(sent, answered, "mine")
     assert step.begun == pytest.approx(10.0 + shift)
     assert step.plans == STEP.plans
+
+
+def test_the_body_of_a_loop_has_the_names_of_its_plans_variables() -> None:
+    body = Plan(
+        PS,
+        3,
+        (),
+        (
+            (Feed(0, 0), Run(None, before=((0, 1),), op="read"), Send(4, WORKER, 1)),
+            (Run(Program("p"), (), (0,), (), (2,), op="double"), Fetch(2, 0)),
+        ),
+        after=((), (0,)),
+    )
+    loop = Loop(0, body, 3, 2, 5, 4, carries=(Carry(0, 0, 0, 1),), op="while")
+    plan = Plan(PS, 2, (W,), ((Feed(0, 0),), (loop,), (Fetch(1, 0),)))
+    step = sampled((plan,), ())
+    assert [one.name for one in step.plans[0].instructions if one.kind == "send"] == ["w"]
