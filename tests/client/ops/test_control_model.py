@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.testing import BackendUnderTest, in_process, local
 
-FIRST = (3, 5)
-"""The first values of the variables; there are as many queues."""
+FIRST = (3,)
+"""The first values of the variables; there are as many queues. With few of them programs meet."""
 
 MODULUS = 97
 FILLED = 200
@@ -24,7 +24,7 @@ FILLED = 200
 # Programs ----------------------------------------------------------------------------------------
 #
 # A block is a sequence of statements, each of which makes a value; those before it, in the block
-# and around it, are its operands. The value of a block is the last one.
+# and around it, are its operands. The value of a block is their sum, so each of them shows.
 
 position = st.integers(0, 20)
 number = st.integers(0, len(FIRST) - 1)
@@ -41,8 +41,11 @@ SIMPLE = st.one_of(
 )
 
 
-def nested(statement: Any) -> Any:
-    block = st.lists(statement, min_size=1, max_size=3).map(tuple)
+def statements(depth: int) -> Any:
+    """Statements, with others inside of them up to a depth."""
+    if not depth:
+        return SIMPLE
+    block = st.lists(statements(depth - 1), min_size=2, max_size=4).map(tuple)
     return st.one_of(
         SIMPLE,
         st.tuples(st.just("cond"), position, block, block),
@@ -66,7 +69,11 @@ OPERANDS = {
 }
 """The operands of each kind of statement; "x" is the value of one before it, by its position."""
 
-PROGRAMS = st.lists(st.recursive(SIMPLE, nested, max_leaves=8), min_size=1, max_size=4).map(tuple)
+PROGRAMS = st.lists(statements(2), min_size=2, max_size=4).map(tuple)
+
+
+WRITES = ("while", 2, 0, (("assign_add", 0, 0), ("enqueue", 0, 0)))
+"""A loop that writes what was read before, and whose value is used after it."""
 
 
 class Run:
@@ -98,7 +105,7 @@ class InPython(Run):
         values = [*before]
         for statement in block:
             values.append(self.statement(statement, values))
-        return values[-1]
+        return sum(values[len(before) :]) % MODULUS
 
     def do_constant(self, value: int) -> int:
         return value
@@ -158,8 +165,7 @@ class InGraph(Run):
         values = [*before]
         for statement in block:
             values.append(self.statement(statement, values))
-        with tf.control_dependencies([x.op for x in values[len(before) :]]):
-            return tf.identity(values[-1])
+        return tf.add_n(values[len(before) :]) % MODULUS
 
     def do_constant(self, value: int) -> Any:
         return tf.constant(value)
@@ -247,6 +253,11 @@ def check(backend: BackendUnderTest, program: Any) -> None:
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(program=PROGRAMS)
+@example(program=(("read", 0), WRITES, ("dequeue", 0)))
+@example(program=(("while", 2, 0, (("read", 0), WRITES)),))
+@example(
+    program=(("while", 3, 0, (("hop", 0), ("assign_add", 0, 0), ("enqueue", 0, 1), ("read", 0))),)
+)
 def test_random_programs(opened: Any, program: Any) -> None:
     with opened() as backend:
         check(backend, program)
