@@ -46,7 +46,7 @@ test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those o
 	JFLOW_TRANSPORT=tcp $(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(BY_TCP)
 
 check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as many examples where they are drawn
-	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
 
 chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count
 	$(BIN)/python -m tests.chaos
@@ -64,7 +64,7 @@ test-browser: $(VENV)/.browser ## what people see, in a real Chromium; installs 
 test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Python, each with its newest JAX
 
 test-on-%:
-	$(MAKE) check PYTHON=$* VENV=$(VENV)/$*
+	XLA_FLAGS= $(MAKE) check PYTHON=$* VENV=$(VENV)/$*
 
 nightly: ## the same in new environments, with the newest release of everything: what to run each night, and before a release
 	rm -rf $(MATRIX:%=$(VENV)/%)

@@ -10,6 +10,11 @@ import sys
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# XLA compiles small programs in half the time. `make check-long` and `make test-matrix` set it to
+# nothing, so they compile as users do.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # The processes of a run, those that tests start too, compile a program once for all.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jflow-tests-")
@@ -64,6 +69,16 @@ ABOUT_PROGRAMS = (
     "tests/client/session/test_unknown_ranks.py",
 )
 """Files there that are about what a graph becomes, which shares nothing with the client."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collecting makes a million objects, and none of them is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -139,7 +154,8 @@ def gpu():
 
     The process of the tests keeps to CPUs itself.
     """
-    environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS"}
+    of_tests = ("JAX_PLATFORMS", "XLA_FLAGS")
+    environment = {key: value for key, value in os.environ.items() if key not in of_tests}
     # The tasks of a cluster share the GPU, so none of them may take all of its memory.
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     found = subprocess.run(

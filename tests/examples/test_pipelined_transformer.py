@@ -16,7 +16,6 @@ pytest.importorskip("flax", reason="flax is not installed")
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "pipelined_transformer.py"
 N_MICROBATCHES, WIDTH = 2, 32
-QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
 UNTRAINED = 4.2
 """The loss of equal probabilities: the logarithm of the number of characters, 68."""
 
@@ -33,7 +32,7 @@ def losses(label: str, text: str) -> list[float]:
 
 def test_it_learns_and_continues_from_the_checkpoint_in_fewer_stages() -> None:
     sizes = ("--steps", "20", "--microbatches", str(N_MICROBATCHES), "--width", str(WIDTH))
-    run = run_script(EXAMPLE, *sizes, "--compare", environment={"XLA_FLAGS": QUICK_TO_COMPILE})
+    run = run_script(EXAMPLE, *sizes, "--compare")
     assert run.returncode == 0, run.stderr
     assert "/job:worker/task:1 is lost, and with it half of the model" in run.stdout
 
