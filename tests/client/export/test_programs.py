@@ -19,7 +19,7 @@ from jflow.client.export.reading import ProgramReader
 from jflow.client.export.special import EXPORTED
 from jflow.client.export.writing import Tables
 
-X = jnp.arange(9.0).reshape(3, 3) / 4 - 1
+X = jax.device_put(np.arange(9, dtype=np.float32).reshape(3, 3) / 4 - 1)
 KEY = jax.random.key(3)
 
 

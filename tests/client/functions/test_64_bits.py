@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.parametrize("backend", ["local", "processes"], indirect=True),
 ]
 
-X = jnp.float32([1, 2, 3])
+X = jax.device_put(np.float32([1, 2, 3]))
 LARGE = np.full(5000, 2.0**60 + 1)
 
 

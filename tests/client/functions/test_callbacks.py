@@ -22,7 +22,7 @@ from tests.client.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, U
 from tests.clusters import BACKENDS, Backend
 
 Log = dict[str, list[Any]]
-X = jnp.float32([0.5, 1.0])
+X = jax.device_put(np.float32([0.5, 1.0]))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import jflow as tf
 from tests.clusters import Backend
 
 FIRST, SECOND, THIRD = jax.local_devices(backend="cpu")[:3]
-HERE, THERE = jax.device_put(jnp.ones(3), FIRST), jax.device_put(jnp.ones(3), SECOND)
+HERE, THERE = (jax.device_put(np.ones(3, np.float32), device) for device in (FIRST, SECOND))
 FREE = np.float32([1, 2, 3])
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

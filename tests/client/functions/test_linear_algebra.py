@@ -22,8 +22,8 @@ pytestmark = [
 ]
 
 _DRAWN = np.random.default_rng(3)
-A = jnp.float32(_DRAWN.normal(size=(5, 5)) + 6 * np.eye(5))
-B = jnp.float32(_DRAWN.normal(size=(5, 2)))
+A = jax.device_put(np.float32(_DRAWN.normal(size=(5, 5)) + 6 * np.eye(5)))
+B = jax.device_put(np.float32(_DRAWN.normal(size=(5, 2))))
 
 
 def _reflectors(a: Any) -> tuple[Any, Any]:

@@ -11,10 +11,10 @@ import jflow as tf
 from jflow.compiler.placement.equations import NEAR_BYTES, Count
 from jflow.compiler.placement.work import count_operations, count_program
 
-A = jnp.ones((8, 16))
-B = jnp.ones((16, 32))
-TABLE = jnp.ones((100_000, 4))
-ROWS = jnp.arange(10)
+A, B, TABLE = (
+    jax.device_put(np.ones(shape, np.float32)) for shape in ((8, 16), (16, 32), (100_000, 4))
+)
+ROWS = jax.device_put(np.arange(10, dtype=np.int32))
 N = 8 * 16
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import jax
 import jax.export
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jflow.plan.xla.validation import validated
 
-X = jnp.linspace(0.1, 1.0, 24).reshape(4, 6)
-SQUARE = jnp.eye(4) + 0.1
-IMAGE = X[None, None]
+_ROWS = np.linspace(0.1, 1.0, 24, dtype=np.float32).reshape(4, 6)
+X, IMAGE = jax.device_put((_ROWS, _ROWS[None, None]))
+SQUARE = jax.device_put(np.eye(4, dtype=np.float32) + np.float32(0.1))
 
 FUNCTIONS: dict[str, Callable[[], Any]] = {
     # On GPUs these have operands in segments, whose sizes are an attribute of no StableHLO kind.

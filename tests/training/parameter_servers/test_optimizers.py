@@ -20,7 +20,7 @@ from tests.training.parameter_servers.test_strategy import ps_of
 
 Make = Callable[..., Strategy]
 
-X = jnp.asarray(np.arange(15.0).reshape(3, 5) / 15, jnp.float32)
+X = jax.device_put(np.float32(np.arange(15.0).reshape(3, 5) / 15))
 
 
 def loss_of(params: Any) -> Any:
