@@ -12,7 +12,8 @@ import pytest
 import jflow as tf
 
 EACH_IN_A_FORK = """
-import json, os, sys, warnings
+import gc, json, os, sys, warnings
+gc.disable()  # imports take a third longer with it
 warnings.simplefilter("ignore")  # JAX warns of the fork
 import jax
 for program in json.loads(sys.argv[1]):

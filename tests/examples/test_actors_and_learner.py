@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_script
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "actors_and_learner.py"
 BATCH = 256
@@ -33,8 +33,7 @@ def test_it_outlives_an_actor_and_the_learner() -> None:
 
 def _check_what_it_says(*options: str) -> str:
     """Runs the example; what it prints of the elements of the queue must add up."""
-    command = [sys.executable, EXAMPLE, "--updates", str(N_UPDATES), *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = run_script(EXAMPLE, "--updates", str(N_UPDATES), *options)
     assert run.returncode == 0, run.stderr
     acknowledged = numbers("steps that the queue has acknowledged, of each actor", run.stdout)
     learnt = numbers("learnt from", run.stdout)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,7 +16,9 @@ from jflow import errors
 from jflow.client.binding import making
 from jflow.client.binding.making import ModelVariables
 from jflow.compiler.graph import owners
+from jflow.testing import ProcessCluster
 from tests.clusters import in_process
+from tests.scripts import run_script
 
 N, SIZE = 12, 64
 DEVICES = {f"w{i:02}": f"/job:ps/task:{i % 2}" for i in range(N)}
@@ -197,14 +196,14 @@ KILLED = """
 
 @pytest.mark.parametrize("n_steps", [1, N - 1, N, N + 1])
 def test_what_a_killed_program_has_made_in_part_does_not_pass_for_whole(
-    target, monkeypatch, n_steps
+    target, monkeypatch, tmp_path, n_steps
 ):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), target, str(n_steps)]
+    program = tmp_path / "killed.py"
+    program.write_text(textwrap.dedent(KILLED))
     # A step for each of the twelve variables, then one for the records of both tasks.
     monkeypatch.setattr(making, "PATIENCE_S", 0.2)
-    ended = subprocess.run(command, env=environment, timeout=120, check=False)
-    assert ended.returncode == (9 if n_steps <= N else 0)
+    ended = run_script(program, target, str(n_steps))
+    assert ended.returncode == (9 if n_steps <= N else 0), ended.stderr
     with tf.connect(target):
         assert maker_of(bound(2.0)) == (2.0 if n_steps <= N else 1.0)
         assert maker_of(bound(3.0)) == (2.0 if n_steps <= N else 1.0), "it is whole now"
@@ -212,7 +211,7 @@ def test_what_a_killed_program_has_made_in_part_does_not_pass_for_whole(
 
 @pytest.fixture
 def cluster():
-    with tf.LocalCluster(ps=2, workers=1) as cluster:
+    with ProcessCluster(ps=2, workers=1) as cluster:
         yield cluster
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,9 @@ import pytest
 import jflow as tf
 from jflow.client.session import Session
 from jflow.launch.testing.waiting import wait_until
-from jflow.testing import Kill, ProcessCluster
+from jflow.testing import Kill, ProcessCluster, ProgramProcess
 from tests.programs import recorded_learner
+from tests.scripts import script_process
 
 N_CLOSURES = 60
 
@@ -179,9 +178,8 @@ def test_learners_of_which_one_is_killed(cluster: ProcessCluster, tmp_path: Path
     program = Path(__file__).parents[2] / "programs" / "recorded_learner.py"
     logs = [str(tmp_path / f"learner{i}.jlog") for i in range(3)]
 
-    def start(number: int) -> subprocess.Popen[bytes]:
-        options = [target, logs[number], str(number), "8", "0.01"]
-        return subprocess.Popen([sys.executable, str(program), *options])
+    def start(number: int) -> ProgramProcess:
+        return script_process(program, target, logs[number], str(number), "8", "0.01")
 
     with tf.connect(target, tf.ConfigProto(record=str(tmp_path / "own.jlog"))):
         model = recorded_learner.opened()
@@ -190,11 +188,10 @@ def test_learners_of_which_one_is_killed(cluster: ProcessCluster, tmp_path: Path
             wait_until(lambda: min(model.n_merges()) >= 3, "some merges")
             learners[2].kill()
             for learner in learners[:2]:
-                assert not learner.wait(60.0)
+                assert not learner.wait()
         finally:
             for learner in learners:
-                learner.kill()
-                learner.wait()
+                learner.close()
         n_merges, expected = model.n_merges(), model.value()
     assert min(n_merges) >= 8
     with tf.Replay(str(tmp_path / "own.jlog"), *logs) as replay:
