@@ -35,9 +35,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(recorded: Path, directory: Path, log: bytes, data: bytes | None = None) -> str:
     path = str(directory / "copy.jlog")
     Path(path).write_bytes(log)
-    Path(data_path(path)).write_bytes(
-        Path(data_path(str(recorded))).read_bytes() if data is None else data
-    )
+    beside = Path(data_path(path))
+    if data is not None:
+        beside.write_bytes(data)
+    elif not beside.exists():
+        beside.write_bytes(Path(data_path(str(recorded))).read_bytes())
     return path
 
 
