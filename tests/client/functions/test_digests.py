@@ -17,7 +17,7 @@ import jflow as tf
 from tests.client.functions import one_function
 
 SOURCE = Path(one_function.__file__)
-ROOT = SOURCE.parents[2]
+ROOT = SOURCE.parents[3]
 
 
 @pytest.fixture(scope="module")
