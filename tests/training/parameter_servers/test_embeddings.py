@@ -209,7 +209,7 @@ def test_wrong_arguments_are_refused(strategy: Any) -> None:
 @pytest.mark.parametrize(
     ("strategy", "dtype"),
     [
-        *((1, dtype) for dtype in (np.uint32, np.int64)),
+        *((1, dtype) for dtype in (np.int8, np.uint32, np.int64)),
         *((3, dtype) for dtype in (np.int8, np.uint8, np.int16, np.uint32, np.int64)),
     ],
     indirect=["strategy"],
