@@ -117,7 +117,7 @@ def test_a_step_that_is_cancelled_while_it_waits_for_its_mesh_starts_on_no_devic
 
     def keep_busy():
         with tf.Session(cluster.target(), graph=graph) as session:
-            session.run(long, {rounds: 8000})
+            session.run(long, {rounds: 3000})
         done.set()
 
     with tf.Session(cluster.target(), graph=graph) as session:

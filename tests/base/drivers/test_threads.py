@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +114,7 @@ def test_an_interrupt_undoes_what_had_begun_and_frees_the_lock() -> None:
     def interrupt() -> None:
         wait_until(lambda: driver._timers or True, "it sleeps")
         time.sleep(0.05)
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
@@ -175,7 +175,7 @@ def test_an_interrupt_is_not_taken_for_a_limit_that_passes_at_once() -> None:
 
     def interrupt() -> None:
         time.sleep(0.05)
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
