@@ -58,6 +58,19 @@ threads = [threading.Thread(target=each, daemon=True) for each in (attribute, st
 print(done)
 """
 
+WITHOUT_PYTEST = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pytest", "_pytest"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+import jflow, jflow.testing
+print(len(jflow.testing.FAILPOINTS) > 5, "pytest" in sys.modules)
+"""
+
 FRAMES = """
 import traceback
 try:
@@ -75,6 +88,11 @@ PROGRAMS = {
         "import sys, jflow as tf; tf.Session, tf.function, tf.train; print('scipy' in sys.modules)",
         "False",
     ),
+    "the kit for tests is not imported": (
+        "import sys, jflow; jflow.Session; print('jflow.testing' in sys.modules)",
+        "False",
+    ),
+    "only the fixtures of the kit need pytest": (WITHOUT_PYTEST, "True False"),
     "a name as an attribute": ("import jflow as tf; print(tf.Session.__name__)", "Session"),
     "a name by itself": ("from jflow import Session; print(Session.__name__)", "Session"),
     "all names": (

@@ -154,7 +154,7 @@ def test_large_tensors_pass_both_ways(client):
 def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host):
     if client.transport == "inproc":
         pytest.skip("a large answer is there at once")
-    tensor = large(512)  # under way for longer than the small call takes to begin
+    tensor = large(256)  # under way for longer than the small call takes to begin
 
     async def run(handle, _, feeds):
         return [tensor] if handle == 1 else feeds
