@@ -51,7 +51,7 @@ def test_a_program_of_a_mesh_waits_for_one_that_another_thread_has_started():
     summed(X)
     long(1)
     with ThreadPoolExecutor(1) as threads:
-        running = threads.submit(long, 10000)
+        running = threads.submit(long, 4000)
         wait_until(is_used)
         np.testing.assert_array_equal(summed(X), [4, 4])
         running.result(0.3)
@@ -73,7 +73,7 @@ def test_a_step_gives_up_waiting_for_its_devices_at_its_deadline():
     with tf.Session(graph=graph) as session, ThreadPoolExecutor(1) as threads:
         session.run(total, {x: X})
         session.run(loop, {rounds: 1})
-        running = threads.submit(session.run, loop, {rounds: 6000})
+        running = threads.submit(session.run, loop, {rounds: 2500})
         wait_until(is_used)
         with pytest.raises(errors.DeadlineExceededError, match="waiting for devices"):
             session.run(total, {x: X}, options=tf.RunOptions(timeout_in_ms=200))
