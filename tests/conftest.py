@@ -56,6 +56,8 @@ LONG_FILES = (
     "tests/client/session/",
     "tests/client/functions/",
     "tests/test_",
+    "tests/training/test_decoupled.py",
+    "tests/training/parameter_servers/",
 )
 """Files that take longest, or begin so. They run first, so that in the end none runs alone."""
 
