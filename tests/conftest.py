@@ -1,7 +1,9 @@
 """What every test needs: four CPU devices before JAX starts, and a default graph of its own."""
 
 import atexit
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -74,13 +76,40 @@ ABOUT_PROGRAMS = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Collecting makes a million objects, and none of them is garbage."""
     gc.disable()
     try:
+        if worker := getattr(session.config, "workerinput", None):
+            _import_from_another_file_on(
+                session.config, int(worker["workerid"][2:]) / worker["workercount"]
+            )
         return (yield)
     finally:
         gc.enable()
+
+
+def _import_from_another_file_on(config, part):
+    """Imports the test files of a run, from another one on in each process.
+
+    So each file is compiled by one process of the run, and loaded by the others.
+    """
+    left_out = {*config.getini("norecursedirs")}
+    files = sorted(
+        file.relative_to(config.rootpath)
+        for path in config.args
+        for file in _test_files(config.rootpath / path.partition("::")[0])
+        if not left_out & {*file.relative_to(config.rootpath).parts}
+    )
+    begin = int(part * len(files))
+    for file in files[begin:] + files[:begin]:
+        # Collection tells what cannot be imported.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.with_suffix("").parts))
+
+
+def _test_files(path):
+    return path.rglob("test_*.py") if path.is_dir() else [path]
 
 
 def pytest_collection_modifyitems(config, items):
