@@ -429,8 +429,8 @@ class PlanRun:
 
     async def _loop(self, state: StepState, loop: LinkedLoop) -> None:
         """Runs this device's part of a loop."""
-        waits = self._waiters, self._loops
-        run = LoopRun(loop, state, self._step, self._context, self, self._interpret, *waits)
+        others = self._waiters, self._loops
+        run = LoopRun(loop, state, self._step, self._context, self, self._interpret, *others)
         try:
             await run.run()
         finally:
