@@ -340,6 +340,16 @@ def test_a_name_can_be_fed(graph):
     assert _run("b:0", {"a:0": 10.0}) == 12.0
 
 
+def test_tensors_in_nested_tuples_are_fed_at_once():
+    p, q, r = (tf.placeholder("float32", ()) for _ in range(3))
+    total = p + 10 * q + 100 * r
+    assert _run(total, {(p, (q, r)): (1.0, (2.0, 3.0))}) == 321.0
+    assert _run(total, {(p, q): [1.0, 2.0], r: 4.0}) == 421.0
+    for values in ((1.0, 2.0), (1.0, (2.0,)), 1.0):
+        with pytest.raises(ValueError, match="expected 2 values"):
+            _run(total, {(p, (q, r)): values})
+
+
 def test_what_is_fed_and_not_needed_does_no_harm(graph):
     p = tf.placeholder("float32", (3,))
     assert _run(graph.right, {p: np.zeros(3)}) == 3.0

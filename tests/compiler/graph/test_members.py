@@ -64,3 +64,25 @@ def test_the_keys_are_those_that_the_library_uses(key: str) -> None:
         made = tf.train.QueueRunner(queue, [queue.enqueue(1.0)])
         tf.train.add_queue_runner(made)
     assert tf.get_collection(getattr(tf.GraphKeys, key)) == [made]
+
+
+def test_what_is_made_is_in_the_collections_of_tensorflow() -> None:
+    keys = tf.GraphKeys
+    tf.get_variable("w", [1], regularizer=tf.numpy.sum)
+    tf.Variable(1.0, collections=[keys.LOCAL_VARIABLES], trainable=False)
+    tf.summary.scalar("s", tf.constant(1.0))
+    queue = tf.FIFOQueue(1, [tf.float32], [()])
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(1.0)]))
+    tf.train.create_global_step()
+    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1]))
+    tf.lookup.StaticHashTable(pairs, -1)
+    tf.train.Scaffold().finalize()
+    graph = tf.get_default_graph()
+    sizes = {key: len(graph.get_collection(key)) for key in graph.get_all_collection_keys()}
+    # TensorFlow 2.21 has these for the same program.
+    once = (
+        "global_step init_op local_init_op local_variables queue_runners ready_for_local_init_op "
+        "ready_op regularization_losses savers summaries summary_op table_initializer "
+        "trainable_variables"
+    )
+    assert sizes == dict.fromkeys(once.split(), 1) | {"variables": 2}

@@ -248,6 +248,17 @@ def test_the_graph_is_final_while_the_session_is_open(backend: Backend) -> None:
     tf.constant(1.0)
 
 
+def test_a_graph_that_was_final_stays_so() -> None:
+    v = tf.Variable(1.0)
+    tf.train.create_global_step()
+    scaffold = tf.train.Scaffold().finalize()
+    tf.get_default_graph().finalize()
+    with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold)) as session:
+        assert session.run(v) == 1.0
+    with pytest.raises(RuntimeError, match="finalized"):
+        tf.constant(1.0)
+
+
 def test_queue_runners_are_started_and_stopped_and_the_end_of_their_data_is_the_end(
     backend: Backend,
 ) -> None:
