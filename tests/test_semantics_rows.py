@@ -17,7 +17,9 @@ from tests.collected import ALL_IDS
 
 TESTS = Path(__file__).parent
 TABLE = tomllib.loads((TESTS / "semantics_rows.toml").read_text())
-ON_ALL_BACKENDS = (3, 9)
+ON_ALL_BACKENDS = (2, 3, 8, 9)
+OF_GRAPHS = (1,)
+"""Graphs are built without a backend."""
 ON_CLUSTERS = (14, 15, 16)
 """Failures, strategies and coordinators need a cluster."""
 OF_CLUSTERS = (10, 12, 13)
@@ -54,6 +56,11 @@ def collected_by_pytest(files: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
+def backends(row: dict[str, Any], collected: dict[str, set[str]]) -> set[str]:
+    """The parameters of the tests of a row, of which some are names of backends."""
+    return {parameter for test in row["tests"] for parameter in collected.get(test, ())}
+
+
 def test_rows_without_tests_are_listed_as_open() -> None:
     lacking = [row["feature"] for row in ROWS if not row["tests"]]
     assert lacking == TABLE.get("open", [])
@@ -65,9 +72,19 @@ def test_a_row_has_one_entry() -> None:
     assert sorted(set(features)) == sorted(features)
     assert {row["section"] for row in TABLE["row"]} == {
         *ON_ALL_BACKENDS,
+        *OF_GRAPHS,
         *ON_CLUSTERS,
         *OF_CLUSTERS,
     }
+
+
+def test_a_row_that_needs_fewer_backends_says_which(collected: dict[str, set[str]]) -> None:
+    """Such a row is about the `client` only, or about a `cluster` only."""
+    limited = [row for row in TABLE["row"] if "only" in row]
+    assert {row["only"] for row in limited} <= {"client", "cluster"}
+    assert {row["section"] for row in limited} <= {*ON_ALL_BACKENDS}
+    needless = [row["feature"] for row in limited if set(BACKENDS) <= backends(row, collected)]
+    assert not needless, "shown on all backends: remove `only`"
 
 
 def test_the_tests_of_all_rows_are_collected(collected: dict[str, set[str]]) -> None:
@@ -77,7 +94,7 @@ def test_the_tests_of_all_rows_are_collected(collected: dict[str, set[str]]) -> 
 
 @pytest.mark.parametrize(
     "row",
-    [row for row in ROWS if row["section"] in ON_ALL_BACKENDS],
+    [row for row in ROWS if row["section"] in ON_ALL_BACKENDS and "only" not in row],
     ids=lambda row: row["feature"],
 )
 def test_a_row_is_shown_on_all_backends(
@@ -85,8 +102,7 @@ def test_a_row_is_shown_on_all_backends(
 ) -> None:
     if not row["tests"]:
         pytest.skip("the row is open")
-    shown = {parameter for test in row["tests"] for parameter in collected.get(test, ())}
-    assert set(BACKENDS) <= shown
+    assert set(BACKENDS) <= backends(row, collected)
 
 
 def test_the_page_says_how_many_rows_are_shown() -> None:
