@@ -14,9 +14,7 @@ import tempfile
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # XLA compiles small programs in half the time. `make check-long` and `make test-matrix` set it to
 # nothing, so they compile as users do.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-)
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # The processes of a run, those that tests start too, compile a program once for all.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="jflow-tests-")
