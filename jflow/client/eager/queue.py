@@ -33,6 +33,7 @@ from jflow.client.stateful.queue import (
 )
 from jflow.compiler.graph import ResourceRef, Tensor, origin
 from jflow.compiler.graph.owners import EagerOwner
+from jflow.compiler.graph.packing import has_tensors, stacked
 from jflow.compiler.graph.primitives import host_p, placeholder_p
 from jflow.plan.xla.internals import is_tracing
 
@@ -269,6 +270,7 @@ class TracedCalls:
         self._describe = describe
 
     def operand(self, value: Any, dtype: Any) -> Any:
+        value = stacked(value, dtype) if has_tensors(value) else value
         actual = value.dtype if isinstance(value, jax.Array) else dtype
         if actual != dtype:
             raise TypeError(f"{self._describe()} requires {dtype.name}, got {value!r:.80}")

@@ -28,6 +28,7 @@ from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor
 from jflow.compiler.graph import control_dependencies as _after
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call, on_any_rank
+from jflow.compiler.graph.packing import has_tensors, packed
 from jflow.compiler.graph.primitives import group_p, placeholder_p, recorded_p, with_shape
 from jflow.compiler.graph.recorded import RecordedCall
 from jflow.compiler.graph.tracing import refuse_tracer
@@ -127,14 +128,16 @@ def convert_to_tensor(
     """Returns a tensor as it is, the value of a variable, or a constant of any other value.
 
     Args:
-      value: a tensor, a variable, `IndexedSlices`, or what `constant` takes.
-      dtype: the dtype that it must have; None for its own.
-      name: name of the operation, if a constant is made.
-      preferred_dtype: the dtype of a constant if the value can have it, and `dtype` is None.
+      value: a tensor, a variable, `IndexedSlices`, or what `constant` takes; or a list or tuple of
+        all of these, which is packed along a new first dimension.
+      dtype: the dtype that it must have; None for its own, of a list that of the tensors in it. In
+        a list tensors of other dtypes are cast to it.
+      name: name of the operation, if one is made.
+      preferred_dtype: the dtype of a constant or list if it can have it, and `dtype` is None.
 
     Raises:
-      ValueError: if it is a tensor of another dtype, or None.
-      TypeError: if the value cannot have the dtype.
+      ValueError: if it is a tensor of another dtype, or None, or shapes in a list differ.
+      TypeError: if the value cannot have the dtype, or dtypes in a list differ.
     """
     if value is None:
         raise ValueError("None values not supported: expected a tensor or a value")
@@ -147,8 +150,15 @@ def convert_to_tensor(
         return tensor
     if dtype is None and preferred_dtype is not None:
         with suppress(TypeError, ValueError):
-            return constant(value, preferred_dtype, name=name or "Const")
-    return constant(value, dtype, name=name or "Const")
+            return _converted(value, preferred_dtype, name)
+    return _converted(value, dtype, name)
+
+
+def _converted(value: Any, dtype: Any, name: str | None) -> Tensor:
+    if not has_tensors(value):
+        return constant(value, dtype, name=name or "Const")
+    tensor: Tensor = packed(_default_graph(), value, dtype, name)
+    return tensor
 
 
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:

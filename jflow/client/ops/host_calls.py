@@ -26,6 +26,7 @@ from jflow.base.values import (
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
+from jflow.compiler.graph.packing import leaves_of
 from jflow.compiler.graph.stack import decodes_eagerly
 from jflow.state.records import DECODERS
 
@@ -40,8 +41,8 @@ def graph_for(*values: Any) -> Graph | None:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value is a tensor or variable of a graph."""
-    return getattr(value, "to_tensor", None) is not None
+    """Whether a value is a tensor or variable of a graph, or a list that contains one."""
+    return any(getattr(leaf, "to_tensor", None) is not None for leaf in leaves_of(value))
 
 
 def invoke(

@@ -7,14 +7,14 @@ from functools import wraps
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jflow.base.suggestions import explain_arguments
 from jflow.base.tracebacks import hide_frames
 from jflow.base.values import as_array
 from jflow.client.ops.variable import Variable, VariableLike, read
-from jflow.compiler.graph import Graph, Symbolic, Tensor
+from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.packing import has_tensors, stacked
 from jflow.plan.xla.internals import is_tracing
 
 
@@ -67,12 +67,11 @@ def operand(value: Any) -> Any:
     """Returns lists and tuples of numbers as arrays; what has tensors, and all else, as it is."""
     if not isinstance(value, list | tuple):
         return value
-    leaves = jax.tree.leaves(value)
-    return value if any(isinstance(x, Symbolic | jax.Array) for x in leaves) else as_array(value)
+    return value if has_tensors(value) else as_array(value)
 
 
 def _packed(value: Any) -> Any:
-    return jnp.asarray(value) if isinstance(value, list | tuple) else value
+    return stacked(value) if isinstance(value, list | tuple) else value
 
 
 def target_graph(*arguments: Any) -> Graph | None:

@@ -208,7 +208,7 @@ def as_vector(graph: Graph, value: Any, dtype: Any, what: str) -> Tensor:
     """Returns keys or values as a vector that stays on the host, if it is not a tensor already."""
     wanted = None if dtype is None else host_dtype(dtype)
     if is_symbolic(value):
-        tensor = graph.as_tensor(value)
+        tensor = graph.as_tensor(value, wanted)
         if wanted is not None and tensor.dtype != wanted:
             raise TypeError(f"expected {what} of dtype {wanted.name}, got {tensor!r}")
     else:

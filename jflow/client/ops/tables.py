@@ -336,7 +336,7 @@ def _keys(graph: Graph, value: Any, dtype: Any) -> Tensor:
     kind = key_kind(dtype)
     if not is_symbolic(value):
         return graph.constant(value, string if kind == string.name else _INT64, on_host=True)
-    tensor = graph.as_tensor(value)
+    tensor = graph.as_tensor(value, dtype)
     own = tensor.dtype
     is_integer = isinstance(own, np.dtype) and own.kind in "iu"
     if (INTEGERS if is_integer else own.name) != kind:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from jflow.base.values import AbstractValue
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor
 from jflow.compiler.graph.calls import call
+from jflow.compiler.graph.packing import has_tensors
 
 
 class Called(Protocol):
@@ -58,9 +59,9 @@ class GraphCalls:
         self.describe = describe
 
     def operand(self, value: Any, dtype: Any) -> Tensor:
-        if getattr(value, "to_tensor", None) is None:
+        if getattr(value, "to_tensor", None) is None and not has_tensors(value):
             return self.graph.constant(value, dtype, on_host=True)
-        tensor = self.graph.as_tensor(value)
+        tensor = self.graph.as_tensor(value, dtype)
         if tensor.dtype != dtype:
             raise TypeError(f"{self.describe()} expected dtype {dtype.name}, got {tensor!r}")
         return tensor

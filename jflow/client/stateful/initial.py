@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.values import as_dtype, is_static, is_string_tensor, string
 from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef, colocate_with
+from jflow.compiler.graph.packing import has_tensors, packed
 from jflow.compiler.graph.primitives import (
     SOURCES,
     assign_p,
@@ -32,7 +33,7 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
 
     Args:
       graph: the graph.
-      value: a number, array, tensor or variable.
+      value: a number, array, tensor or variable; or lists of them.
       dtype: the requested dtype of the variable, or None.
       name: the name of the variable.
       validate_shape: whether all sizes must be known; otherwise only the rank must be.
@@ -43,7 +44,9 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
     """
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
-    if not isinstance(value, Symbolic):
+    if has_tensors(value):
+        tensor: Tensor = packed(graph, value, dtype, f"{name}/initial_value")
+    elif not isinstance(value, Symbolic):
         tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
     else:
         tensor = graph.as_tensor(value)

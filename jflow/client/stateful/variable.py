@@ -38,6 +38,7 @@ from jflow.compiler.graph import (
     origin,
     request,
 )
+from jflow.compiler.graph.packing import has_tensors, leaves_of, packed
 from jflow.compiler.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.plan.xla import internals
 from jflow.plan.xla.shardings import spec_of_text
@@ -170,6 +171,7 @@ class VariableOperations(ABC):
 
     def operand(self, value: Any, dtype: Any = None) -> Any:
         """Converts a value to an operand: a tensor in graph code, otherwise an array."""
+        value = self._packed(value, dtype)
         if not isinstance(value, Tensor | jax.Array):
             value = as_array(value, dtype)
         graph = self.graph_of((value,))
@@ -186,6 +188,7 @@ class VariableOperations(ABC):
     def _convert_value(self, value: Any) -> Any:
         """Converts a value to a tensor or array of the variable's dtype."""
         dtype = self.ref.dtype
+        value = self._packed(value, dtype)
         if not isinstance(value, Tensor | jax.Array):
             array = as_array(value, dtype)
             graph = self.graph_of(())
@@ -199,6 +202,12 @@ class VariableOperations(ABC):
             )
         graph = self.graph_of((value,))
         return graph.as_tensor(value) if graph else value
+
+    def _packed(self, value: Any, dtype: Any) -> Any:
+        """Returns a list or tuple that contains tensors as one of them, all else unchanged."""
+        if not has_tensors(value):
+            return value
+        return packed(self.graph_of([*leaves_of(value)]), value, dtype)
 
     def _promotes(self, value: Any) -> bool:
         """Whether a value is weakly typed and JAX promotes it to the variable's dtype."""

@@ -37,6 +37,7 @@ from jflow.compiler.graph import definition, origin, request, stack, text, traci
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.members import GraphKeys, GraphMember
 from jflow.compiler.graph.open_loop import OpenLoop
+from jflow.compiler.graph.packing import has_tensors, packed
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     ResourceRef,
@@ -434,11 +435,14 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """Converts a tensor, a variable or a value (as a new constant) to a tensor.
 
+        Lists and tuples that contain tensors are packed; see `packing.packed`.
+
         Raises ValueError if it is a tensor of another graph.
         """
-        if not isinstance(value, Symbolic):
+        if not isinstance(value, Symbolic) and not has_tensors(value):
             return self.constant(value, dtype)
-        tensor: Tensor = value.to_tensor()
+        is_list = not isinstance(value, Symbolic)
+        tensor: Tensor = packed(self, value, dtype) if is_list else value.to_tensor()
         if tensor.graph is not self:
             raise ValueError(f"{tensor!r} belongs to another graph than the one being built")
         return tensor
