@@ -69,7 +69,9 @@ def Print(  # noqa: N802 - TensorFlow's name
     attributes: dict[str, Any] = {
         "texts": [*([] if message is None else [message]), *texts],
         "first_n": -1 if first_n is None else first_n,
-        "key": secrets.token_hex(8),
+        # Only what is counted needs a key, so that equal graphs have equal plans. Sessions share the
+        # counts of a task, where a name would stand for the operations of all of them.
+        "key": "" if first_n is None else secrets.token_hex(8),
     }
     attributes |= _limit(summarize)
     op = call(graph, "print_values", tensors, [], name=f"{name}/write", attributes=attributes)

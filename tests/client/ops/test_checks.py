@@ -111,6 +111,18 @@ def test_what_depends_on_a_check_waits_for_an_operation(x, make, name):
     assert tf.assert_scalar(1.0, None, "message").shape == ()
 
 
+def test_equal_graphs_that_print_have_equal_operations_unless_they_count():
+    def printed(first_n):
+        with tf.Graph().as_default() as graph:
+            x = tf.constant(1.0)
+            tf.Print(x, [x], "x =", first_n)
+            tf.Print(x, [x], "x =", first_n)
+            return [op.eqn.params["attributes"] for op in graph.get_operations() if not op.outputs]
+
+    assert printed(None) == printed(None)
+    assert len({*printed(2), *printed(2)}) == 4
+
+
 def test_values_are_printed_where_they_are_computed_a_number_of_times():
     program = """
 import jflow as tf
