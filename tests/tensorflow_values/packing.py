@@ -71,9 +71,7 @@ def queues_take_lists_with_tensors(tf: Any) -> Mapping[str, Any]:
     return {
         "element": Steps(queue.enqueue([[x, 2]]), queue.dequeue()),
         "rows": Steps(queue.enqueue_many([[[x, 2], [3, x]]]), queue.dequeue_many(2)),
-        "text": Steps(
-            texts.enqueue([[tf.constant("1"), "2"]]), tf.string_to_number(texts.dequeue())
-        ),
+        "text": Steps(texts.enqueue([[tf.constant("1"), "2"]]), number),
         "wide": Steps(wide.enqueue([[i, 2]]), wide.dequeue()),
     }
 
