@@ -66,12 +66,13 @@ def Print(  # noqa: N802 - TensorFlow's name
     graph = graph_of([input_, *data])
     name = name or "Print"
     texts, tensors = _parts(graph, data)
+    limit = -1 if first_n is None else first_n
     attributes: dict[str, Any] = {
         "texts": [*([] if message is None else [message]), *texts],
-        "first_n": -1 if first_n is None else first_n,
-        # Only what is counted needs a key, so that equal graphs have equal plans. Sessions share the
-        # counts of a task, where a name would stand for the operations of all of them.
-        "key": "" if first_n is None else secrets.token_hex(8),
+        "first_n": limit,
+        # Equal graphs have equal plans, but for what is counted: a task counts for all sessions,
+        # so that names, which are equal in different graphs, would share one count.
+        "key": "" if limit < 0 else secrets.token_hex(8),
     }
     attributes |= _limit(summarize)
     op = call(graph, "print_values", tensors, [], name=f"{name}/write", attributes=attributes)
