@@ -16,10 +16,12 @@ from jflow.base.values import (
     AbstractValue,
     Array,
     Dtype,
+    HostArray,
     as_array,
     as_strings,
     host_abstract,
     host_dtype,
+    is_unranked,
     string,
     unknown_dim,
 )
@@ -61,6 +63,18 @@ def invoke(
         return arrays
     graph = inputs[0].graph
     return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
+
+
+def stays_on_host(*values: Any) -> bool:
+    """Whether one of the values is text or a host tensor, or a list that contains one."""
+    return any(_is_on_host(leaf) for value in values for leaf in leaves_of(value))
+
+
+def _is_on_host(leaf: Any) -> bool:
+    if isinstance(leaf, Tensor):
+        return isinstance(leaf.aval, HostArray) and not is_unranked(leaf.aval)
+    is_array = isinstance(leaf, np.ndarray | np.generic)
+    return isinstance(leaf, str | bytes) or (is_array and leaf.dtype.kind in "OSU")
 
 
 def on_host(graph: Graph | None, value: Any) -> Any:

@@ -17,24 +17,31 @@ from jflow.base.values import (
     as_dtype,
     host_abstract,
     host_dtype,
+    is_known,
+    is_static,
     is_unranked,
     string,
+    unknown_dim,
 )
 from jflow.client.ops.host_calls import (
     dtype_of_numbers,
     graph_for,
     host_array,
     invoke,
+    is_symbolic,
     on_host,
     shape_of,
     sparse_avals,
+    stays_on_host,
     strings_of,
     text_of,
 )
 from jflow.client.ops.slices import SparseTensor
 from jflow.client.stateful.queue import as_integer
-from jflow.compiler.graph import Tensor
+from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph.calls import on_any_rank
+
+_BOOL = np.dtype(bool)
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
@@ -215,6 +222,76 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
     unit = text_of(unit, "unit")
     places = [on_host(graph, value) for value in (pos, len)]
     return invoke(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
+
+
+def host_shape(input: Any, dtype: np.dtype[Any], name: str) -> Tensor:  # noqa: A002
+    """Returns the shape of a host tensor as a tensor, dtype[rank]; see `jflow.shape`."""
+    graph = graph_for(input)
+    tensor = on_host(graph, input)
+    shape = shape_of(tensor)
+    if graph is not None and is_static(shape):
+        return graph.constant(np.array(shape, dtype), name=name)
+
+    def avals() -> list[AbstractValue]:
+        return [abstract((unknown_dim() if shape is None else len(shape),), dtype)]
+
+    return invoke(graph, "shape", [tensor], avals, name, out_type=dtype.name)[0]
+
+
+def compare_on_host(function: str, x: Any, y: Any, name: str) -> Tensor:
+    """Compares host tensors elementwise, with broadcasting.
+
+    Args:
+      function: "equal" or "not_equal".
+      x, y: tensors, arrays or texts; at least one is on the host.
+      name: name of the operation.
+
+    Returns:
+      bool[*shape], the shape to which both broadcast.
+
+    Raises:
+      TypeError: if the dtypes differ.
+      ValueError: if the shapes do not fit.
+      InvalidArgumentError: in the step, if shapes that were unknown do not fit.
+    """
+    graph = graph_for(x, y)
+    if graph is None:
+        return invoke(graph, function, [host_array(x), host_array(y)], lambda: (), name)[0]
+    dtype = on_host(graph, x if stays_on_host(x) else y).dtype
+    left, right = (_of_dtype(graph, value, dtype) for value in (x, y))
+    shape = _broadcast(left, right)
+    return invoke(graph, function, [left, right], lambda: [abstract(shape, _BOOL)], name)[0]
+
+
+def _of_dtype(graph: Graph, value: Any, dtype: Any) -> Tensor:
+    if not is_symbolic(value):
+        return graph.constant(value, dtype, on_host=True)
+    tensor = graph.as_tensor(value, dtype)
+    if tensor.dtype != dtype:
+        raise TypeError(f"expected a tensor of dtype {dtype.name} to compare with, got {tensor!r}")
+    return tensor
+
+
+def _broadcast(left: Tensor, right: Tensor) -> tuple[Any, ...] | None:
+    """Returns the shape to which two tensors broadcast, as far as it is known."""
+    one, other = left.aval.shape, right.aval.shape
+    if one is None or other is None:
+        return None
+    rank = max(len(one), len(other))
+    columns = zip(*((*[1] * (rank - len(x)), *x) for x in (one, other)), strict=True)
+    sizes = [_broadcast_size(*column) for column in columns]
+    if None in sizes:
+        raise ValueError(f"cannot compare {left!r} and {right!r}, whose shapes do not fit")
+    return tuple(sizes)
+
+
+def _broadcast_size(one: Any, other: Any) -> Any:
+    """Returns the size to which two sizes broadcast; None if there is none."""
+    if other in (1, one):
+        return one
+    if one == 1 or not is_known(one):
+        return other if one == 1 or is_known(other) else unknown_dim()
+    return None if is_known(other) else one
 
 
 def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name

@@ -21,3 +21,33 @@ def stack(*values: Array) -> tuple[Array]:
                 f"Shapes of all inputs must match, got {shapes[0]} and {shape}"
             )
     return (np.stack(values),)
+
+
+def shape(value: Array, *, out_type: str) -> tuple[Array]:
+    """Returns the shape of an array, out_type[rank].
+
+    Raises InvalidArgumentError if that is not a dtype of integers.
+    """
+    dtype = np.dtype(out_type)
+    if dtype.kind not in "iu":
+        raise InvalidArgumentError(f"expected a dtype of integers as out_type, got {out_type}")
+    return (np.array(value.shape, dtype),)
+
+
+def equal(left: Array, right: Array) -> tuple[Array]:
+    """Compares arrays elementwise, with broadcasting, bool[...].
+
+    Raises InvalidArgumentError if the shapes do not fit.
+    """
+    try:
+        shape = np.broadcast_shapes(left.shape, right.shape)
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"Incompatible shapes: {list(left.shape)} vs. {list(right.shape)}"
+        ) from error
+    return (np.asarray(np.equal(left, right), bool).reshape(shape),)
+
+
+def not_equal(left: Array, right: Array) -> tuple[Array]:
+    """Compares arrays elementwise; see `equal`."""
+    return (~equal(left, right)[0],)

@@ -12,7 +12,7 @@ from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.records.arrayrecord import ArrayRecords
-from jflow.state.records.arrays import stack
+from jflow.state.records.arrays import equal, not_equal, shape, stack
 from jflow.state.records.csv import decode_csv
 from jflow.state.records.fixed import FixedLengthRecords
 from jflow.state.records.hashing import string_to_hash_bucket_fast
@@ -129,7 +129,7 @@ DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
         *(decode_json_example, deserialize_many_sparse, serialize_many_sparse, serialize_sparse),
         *(sparse_merge, parse_sequence_example, parse_single_sequence_example),
         *(as_string, string_join, string_split, string_strip, string_to_number, substr),
-        *(string_to_hash_bucket_fast, stack),
+        *(string_to_hash_bucket_fast, equal, not_equal, shape, stack),
     )
 }
 """Functions from arrays to arrays, with attributes as keyword arguments, that steps call by name.

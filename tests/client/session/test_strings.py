@@ -138,3 +138,19 @@ def test_a_picture_shows_strings() -> None:
 def test_what_computes_with_numbers_refuses_strings(use: Callable[[tf.Tensor], object]) -> None:
     with pytest.raises(TypeError, match=r"string|text"):
         use(tf.constant(["a", "b"]))
+
+
+def test_comparisons_of_strings_check_shapes_and_dtypes() -> None:
+    unknown, rows = tf.placeholder(tf.string), tf.placeholder(tf.string, [None, 2])
+    row = tf.constant([["a", "b"]])
+    assert tf.equal(rows, row).shape.as_list() == [None, 2]
+    assert tf.equal(tf.placeholder(tf.string, [None]), rows).shape.as_list() == [None, 2]
+    assert tf.equal(tf.placeholder(tf.string, [None, 3, 1]), rows).shape.as_list() == [None, 3, 2]
+    with pytest.raises(ValueError, match="whose shapes do not fit"):
+        tf.equal(row, ["a", "b", "c"])
+    with pytest.raises(TypeError, match=r"expected a tensor of dtype string .* dtype=float32"):
+        tf.not_equal(row, tf.constant(1.0))
+    compared = tf.equal(unknown, row)
+    refused = pytest.raises(tf.errors.InvalidArgumentError, match=r"\[3\] vs. \[1, 2\]")
+    with tf.Session() as session, refused:
+        session.run(compared, {unknown: ["a", "b", "c"]})

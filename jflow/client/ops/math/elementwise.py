@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
+from jflow.client.ops.host_calls import stays_on_host
 from jflow.client.ops.lift import operation
+from jflow.client.ops.strings import compare_on_host
 from jflow.compiler.graph import absolute
 
 
@@ -45,6 +47,19 @@ def _described(
     module = f"jax.{namespace}" if namespace else origin
     function.__doc__ = f"Returns `{module}.{fun.__name__}{arguments}` of tensors, elementwise."
     return function
+
+
+def _comparison(fun: Callable[[Any, Any], Any], op_name: str) -> Callable[..., Any]:
+    """Returns a comparison for numbers, and for what stays on the host, such as strings."""
+    of_numbers = _binary(fun, op_name)
+
+    def compare(x: Any, y: Any, name: str | None = None) -> Any:
+        if stays_on_host(x, y):
+            return compare_on_host(fun.__name__, x, y, name or op_name)
+        return of_numbers(x, y, name=name)
+
+    compare.__doc__ = f"{of_numbers.__doc__} Both can be of strings."
+    return compare
 
 
 def _div(x: Any, y: Any) -> Any:
@@ -168,7 +183,7 @@ add = _binary(jnp.add, "Add")
 div = _binary(_div, "div")
 div_no_nan = _binary(_div_no_nan, "div_no_nan")
 divide = _binary(jnp.true_divide, "truediv")
-equal = _binary(jnp.equal, "Equal")
+equal = _comparison(jnp.equal, "Equal")
 floor_div = _binary(jnp.floor_divide, "FloorDiv")
 floordiv = _binary(jnp.floor_divide, "floordiv")
 floormod = _binary(jnp.mod, "FloorMod")
@@ -183,7 +198,7 @@ maximum = _binary(larger, "Maximum")
 minimum = _binary(smaller, "Minimum")
 mod = _binary(jnp.mod, "FloorMod")
 multiply = _binary(jnp.multiply, "Mul")
-not_equal = _binary(jnp.not_equal, "NotEqual")
+not_equal = _comparison(jnp.not_equal, "NotEqual")
 pow = _binary(jnp.power, "Pow")
 realdiv = _binary(jnp.true_divide, "RealDiv")
 squared_difference = _binary(_squared_difference, "SquaredDifference")

@@ -14,12 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype
+from jflow.client.ops.host_calls import stays_on_host
 from jflow.client.ops.lift import lift, operation, target_graph
 from jflow.client.ops.math.sizes import size_in_step, size_of, sizes_of
+from jflow.client.ops.strings import host_shape
 from jflow.compiler.graph import Symbolic
 
 _shape = operation(lambda x, dtype: jnp.asarray(jnp.shape(x), dtype), "Shape")
 _size = operation(lambda x, dtype: jnp.asarray(jnp.size(x), dtype), "Size")
+_product = operation(lambda sizes: jnp.prod(sizes, dtype=sizes.dtype), "Size")
 _rank = operation(lambda x: jnp.asarray(jnp.ndim(x), jnp.int32), "Rank")
 _full = lift(jnp.full)
 _zeros_like = operation(jnp.zeros_like, "zeros_like")
@@ -39,7 +42,10 @@ def shape(input: Any, name: str | None = None, out_type: Any = jnp.int32) -> Any
 
     `zeros`, `reshape` and others that take a shape take it, also in part: `[shape(x)[0], 10]`.
     """
-    return _shape(input, dtype=as_dtype(out_type or jnp.int32), name=name)
+    dtype = as_dtype(out_type or jnp.int32)
+    if stays_on_host(input):
+        return host_shape(input, dtype, name or "Shape")
+    return _shape(input, dtype=dtype, name=name)
 
 
 def shape_n(input: Sequence[Any], out_type: Any = jnp.int32, name: str | None = None) -> list[Any]:
@@ -49,11 +55,15 @@ def shape_n(input: Sequence[Any], out_type: Any = jnp.int32, name: str | None = 
 
 def size(input: Any, name: str | None = None, out_type: Any = jnp.int32) -> Any:
     """Returns the number of elements of a tensor as a tensor, i32[]."""
+    if stays_on_host(input):
+        return _product(shape(input, None, out_type), name=name)
     return _size(input, dtype=as_dtype(out_type or jnp.int32), name=name)
 
 
 def rank(input: Any, name: str | None = None) -> Any:
     """Returns the number of axes of a tensor as a tensor, i32[]."""
+    if stays_on_host(input):
+        return _size(shape(input), dtype=jnp.int32, name=name or "Rank")
     return _rank(input, name=name)
 
 
