@@ -1,13 +1,15 @@
 """Assertions and `Print`: operations that look at values while a step runs.
 
 An assertion is an operation that fails the step, as in TensorFlow 1: what depends on it waits for
-it by `control_dependencies`. Ranks and dtypes are known when the graph is built, and checked then.
+it by `control_dependencies`. Dtypes, and ranks that the graph knows, are checked when it is built.
 """
 
 from __future__ import annotations
 
+import operator
 import secrets
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +18,9 @@ import numpy as np
 from jflow.base.values import as_dtype, declared
 from jflow.client.ops.arrays import graph_of, identity, no_op
 from jflow.client.ops.lift import operand
+from jflow.client.ops.math.shapes import rank as _rank
+from jflow.client.ops.math.shapes import shape as _shape
+from jflow.client.ops.math.sizes import known_int, known_ints
 from jflow.compiler.graph import Graph, Operation, Tensor, control_dependencies, name_scope
 from jflow.compiler.graph.calls import call
 
@@ -212,20 +217,24 @@ def assert_rank(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Raises ValueError unless a tensor has a rank.
+    """Checks that a tensor has a rank: now if the graph knows it, else in the step.
 
     Args:
-      x: the tensor, whose rank the graph knows.
+      x: the tensor.
       rank: the rank.
-      data, summarize: without effect, because the rank is checked before there are values.
+      data, summarize: of a check in the step, as for `Assert`; None for the shape.
       message: a text before that of the error.
       name: scope of the operation.
 
     Returns:
-      An operation that does nothing, for `control_dependencies`.
+      An operation for `control_dependencies`, which does nothing if the rank is checked now.
+
+    Raises:
+      ValueError: if the tensor has another rank, or `rank` is a tensor that only a step knows.
+      InvalidArgumentError: in the step, if its rank was unknown and is another one.
     """
-    tensor = _check_rank(x, lambda n: n == rank, f"rank {rank}", message)
-    return _nothing(tensor, name or "assert_rank", _RANK_IS_KNOWN)
+    scope, rank = name or "assert_rank", known_int(rank, "rank")
+    return _checked_rank(x, lambda n: n == rank, f"rank {rank}", message, scope)(data, summarize)
 
 
 def assert_rank_at_least(
@@ -236,9 +245,10 @@ def assert_rank_at_least(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Raises ValueError unless a tensor has at least a rank; see `assert_rank`."""
-    tensor = _check_rank(x, lambda n: n >= rank, f"rank at least {rank}", message)
-    return _nothing(tensor, name or "assert_rank_at_least", _RANK_IS_KNOWN)
+    """Checks that a tensor has at least a rank; see `assert_rank`."""
+    rank = known_int(rank, "rank")
+    scope, wanted = name or "assert_rank_at_least", f"rank at least {rank}"
+    return _checked_rank(x, lambda n: n >= rank, wanted, message, scope)(data, summarize)
 
 
 def assert_rank_in(
@@ -249,9 +259,14 @@ def assert_rank_in(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Raises ValueError unless a tensor has one of several ranks; see `assert_rank`."""
-    tensor = _check_rank(x, lambda n: n in ranks, f"a rank of {tuple(ranks)}", message)
-    return _nothing(tensor, name or "assert_rank_in", _RANK_IS_KNOWN)
+    """Checks that a tensor has one of several ranks; see `assert_rank`."""
+    ranks = known_ints(ranks, "ranks")
+    scope, wanted = name or "assert_rank_in", f"a rank of {tuple(ranks)}"
+
+    def is_wanted(n: Any) -> Any:
+        return reduce(operator.or_, [n == rank for rank in ranks], False)
+
+    return _checked_rank(x, is_wanted, wanted, message, scope)(data, summarize)
 
 
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Tensor:
@@ -281,6 +296,28 @@ def _nothing(tensor: Tensor, scope: str, name: str) -> Operation:
     """Returns an operation that does nothing, for what was checked when the graph was built."""
     with tensor.graph.as_default(), name_scope(scope):
         return no_op(name)
+
+
+def _checked_rank(
+    x: Any, is_wanted: Callable[[Any], Any], wanted: str, message: str | None, scope: str
+) -> Callable[[Sequence[Any] | None, int | None], Operation]:
+    """Returns a function that adds the check of a rank, of data and how many elements it shows."""
+
+    def check(data: Sequence[Any] | None, summarize: int | None) -> Operation:
+        tensor: Tensor = graph_of([x]).as_tensor(operand(x))
+        if tensor.aval.shape is not None:
+            return _nothing(_check_rank(tensor, is_wanted, wanted, message), scope, _RANK_IS_KNOWN)
+        graph = tensor.graph
+        with graph.as_default(), name_scope(scope):
+            holds = graph.apply(is_wanted, (_rank(tensor),), name="Equal")
+            shown = data if data is not None else _shape_shown(tensor, wanted)
+            return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
+
+    return check
+
+
+def _shape_shown(tensor: Tensor, wanted: str) -> list[Any]:
+    return [f"Tensor {tensor.name} must have {wanted}. Received shape:", _shape(tensor)]
 
 
 def _check_rank(

@@ -74,11 +74,40 @@ def test_ranks_and_dtypes_are_checked_when_the_graph_is_built(x):
     with pytest.raises(ValueError, match="rank 0"):
         tf.assert_scalar(x)
     with pytest.raises(ValueError, match="unknown until it is fed"):
-        tf.assert_rank(tf.placeholder(tf.float32), 1)
+        tf.assert_scalar(tf.placeholder(tf.float32))
+    with pytest.raises(ValueError, match="expected rank to be known"):
+        tf.assert_rank(tf.placeholder(tf.float32), tf.placeholder(tf.int32, []))
     with pytest.raises(TypeError, match="integers"):
         tf.assert_integer(x)
     with pytest.raises(TypeError, match="int32"):
         tf.assert_type(x, tf.int32)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.string])
+def test_a_rank_that_the_graph_does_not_know_is_checked_in_the_step(dtype):
+    x = tf.placeholder(dtype)
+    checks = {
+        "1": tf.assert_rank(x, 1),
+        "12": tf.assert_rank_at_least(x, 1),
+        "02": tf.assert_rank_in(x, (0, 2)),
+    }
+    shown = tf.assert_rank(x, 1, ["data", x], 1, "message")
+    assert checks["12"].name == "assert_rank_at_least/Assert/Assert"
+    values = [
+        np.full((2,) * rank, "3").astype(object if dtype == tf.string else float)
+        for rank in range(3)
+    ]
+    with tf.Session() as session:
+        for ranks, check in checks.items():
+            for rank, value in enumerate(values):
+                if str(rank) in ranks:
+                    session.run(check, {x: value})
+                    continue
+                sizes = f"must have .* Received shape:\\] \\[{' '.join('2' * rank)}\\]"
+                with pytest.raises(tf.errors.InvalidArgumentError, match=sizes):
+                    session.run(check, {x: value})
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[message\] \[data\] \[3"):
+            session.run(shown, {x: values[2]})
 
 
 @pytest.mark.parametrize(
