@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,41 @@ def test_the_check_is_no_instruction_and_no_operation() -> None:
         assert plan.count(" run ") == 1
         assert " call " not in plan
         assert "; dimension 0 of 'Placeholder:0' is dimension 0 of 'Placeholder_1:0'" in plan
+
+
+@pytest.mark.parametrize(
+    ("shape", "reshaped", "fitting", "sizes"),
+    [
+        (
+            [None],
+            lambda x, y: tf.reshape(x, [2, 3]),
+            (6,),
+            "the size 6 as dimension 0 of 'x:0', got 7",
+        ),
+        (
+            [None, 4],
+            lambda x, y: tf.reshape(x, [6, 2]),
+            (3, 4),
+            "the size 3 as dimension 0 of 'x:0', got 7",
+        ),
+        ([None, 2], lambda x, y: tf.reshape(x, [2, tf.shape(y)[0]]), (2, 2), "equal sizes, got 2 "),
+    ],
+    ids=["vector", "matrix", "size_of_another"],
+)
+def test_a_reshape_says_which_size_it_needs(
+    backend: Backend,
+    shape: list[int | None],
+    reshaped: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    fitting: tuple[int, ...],
+    sizes: str,
+) -> None:
+    x = tf.placeholder(tf.float32, shape, name="x")
+    y = tf.placeholder(tf.float32, [None], name="y")
+    result = reshaped(x, y)
+    (slope,) = tf.gradients(tf.reduce_sum(result * result), [x])
+    value = np.arange(float(np.prod(fitting)), dtype=np.float32).reshape(fitting)
+    with backend.session() as session:
+        np.testing.assert_array_equal(session.run(slope, {x: value, y: [0, 0]}), 2 * value)
+        message = rf"'Reshape' needs {sizes}.*test_equal_sizes.py:"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            session.run(result, {x: np.ones((7, *fitting[1:])), y: [0, 0]})

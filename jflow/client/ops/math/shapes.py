@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.values import as_dtype
+from jflow.base.values import as_dtype, is_known, is_symbol
 from jflow.client.ops.host_calls import stays_on_host
 from jflow.client.ops.lift import lift, operation, target_graph
 from jflow.client.ops.math.sizes import size_in_step, size_of, sizes_of
 from jflow.client.ops.strings import host_shape
 from jflow.compiler.graph import Symbolic
+from jflow.compiler.graph.primitives import with_shape
 
 _shape = operation(lambda x, dtype: jnp.asarray(jnp.shape(x), dtype), "Shape")
 _size = operation(lambda x, dtype: jnp.asarray(jnp.size(x), dtype), "Size")
@@ -120,8 +121,9 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
       InvalidArgumentError: in the step, if they do not.
     """
     sizes = sizes_of(shape)
+    reshape_ = _reshape if target_graph(tensor) is None else _checked_reshape
     try:
-        return _reshape(tensor, shape=sizes, name=name)
+        return reshape_(tensor, shape=sizes, name=name)
     except jax.errors.InconclusiveDimensionOperation:
         if -1 not in sizes or target_graph(tensor) is None:
             raise
@@ -130,6 +132,35 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Any:
     left = size_in_step(_quotient(tensor, sizes=others))
     sizes = tuple(left if size == -1 else size for size in sizes)
     return _reshape(tensor, shape=sizes, name=name)
+
+
+def _reshape_of_size(x: Any, shape: Sequence[Any]) -> Any:
+    """Reshapes an array; where one unknown size of it follows from the shape, the step checks it.
+
+    JAX takes an unknown size for one that fits, and a program that it does not fit fails in XLA,
+    which names neither the operation nor the sizes.
+    """
+    known = [size for size in x.shape if is_known(size)]
+    is_one = len(known) == len(x.shape) - 1 and all(map(is_symbol, {*x.shape} - {*known}))
+    if is_one and -1 not in shape:
+        fitting, remainder = _divided(shape, known)
+        if remainder == 0:
+            x = with_shape(x, [size if is_known(size) else fitting for size in x.shape])
+    return jnp.reshape(x, shape)
+
+
+def _divided(sizes: Sequence[Any], divisors: Sequence[int]) -> tuple[Any, int]:
+    """Returns the quotient of two products and its remainder, which is -1 if it is unknown."""
+    divisor, known = math.prod(divisors), math.prod(filter(is_known, sizes))
+    unknown = [size for size in sizes if not is_known(size)]
+    if divisor == 0 or len(unknown) > 1:
+        return None, -1
+    if not unknown:
+        return known // divisor, known % divisor
+    return unknown[0], 0 if known == divisor and is_symbol(unknown[0]) else -1
+
+
+_checked_reshape = operation(_reshape_of_size, "Reshape")
 
 
 def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:
