@@ -105,6 +105,20 @@ def test_the_whole_family_gives_arrays_in_a_function_of_a_dataset(graph) -> None
     assert row["parts"].tolist() == [b"b", b"c"]
 
 
+def test_strings_have_shapes_and_are_compared_in_a_function_of_a_dataset(graph) -> None:
+    texts = np.array([b"a", b"b"], object)
+
+    def look(_):
+        shapes = tf.shape(texts), tf.shape("a"), tf.size(texts), tf.rank(texts)
+        return (*shapes, tf.equal(texts, "b"), tf.not_equal(texts, texts), tf.equal("a", b"a"))
+
+    (row,) = Dataset.range(1).map(look)
+    assert [np.asarray(x).tolist() for x in row] == [
+        *([2], [], 2, 1),
+        *([False, True], [False, False], True),
+    ]
+
+
 def test_other_functions_of_a_pipeline_decode_arrays_too(graph) -> None:
     def lines(n):
         for i in range(n):

@@ -234,7 +234,8 @@ def assert_rank(
       InvalidArgumentError: in the step, if its rank was unknown and is another one.
     """
     scope, rank = name or "assert_rank", known_int(rank, "rank")
-    return _checked_rank(x, lambda n: n == rank, f"rank {rank}", message, scope)(data, summarize)
+    shown = data, summarize, message
+    return _assert_rank(x, lambda n: n == rank, f"rank {rank}", shown, scope)
 
 
 def assert_rank_at_least(
@@ -246,9 +247,9 @@ def assert_rank_at_least(
     name: str | None = None,
 ) -> Operation:
     """Checks that a tensor has at least a rank; see `assert_rank`."""
-    rank = known_int(rank, "rank")
+    rank, shown = known_int(rank, "rank"), (data, summarize, message)
     scope, wanted = name or "assert_rank_at_least", f"rank at least {rank}"
-    return _checked_rank(x, lambda n: n >= rank, wanted, message, scope)(data, summarize)
+    return _assert_rank(x, lambda n: n >= rank, wanted, shown, scope)
 
 
 def assert_rank_in(
@@ -260,13 +261,13 @@ def assert_rank_in(
     name: str | None = None,
 ) -> Operation:
     """Checks that a tensor has one of several ranks; see `assert_rank`."""
-    ranks = known_ints(ranks, "ranks")
+    ranks, shown = known_ints(ranks, "ranks"), (data, summarize, message)
     scope, wanted = name or "assert_rank_in", f"a rank of {tuple(ranks)}"
 
     def is_wanted(n: Any) -> Any:
         return reduce(operator.or_, [n == rank for rank in ranks], False)
 
-    return _checked_rank(x, is_wanted, wanted, message, scope)(data, summarize)
+    return _assert_rank(x, is_wanted, wanted, shown, scope)
 
 
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Tensor:
@@ -298,22 +299,23 @@ def _nothing(tensor: Tensor, scope: str, name: str) -> Operation:
         return no_op(name)
 
 
-def _checked_rank(
-    x: Any, is_wanted: Callable[[Any], Any], wanted: str, message: str | None, scope: str
-) -> Callable[[Sequence[Any] | None, int | None], Operation]:
-    """Returns a function that adds the check of a rank, of data and how many elements it shows."""
-
-    def check(data: Sequence[Any] | None, summarize: int | None) -> Operation:
-        tensor: Tensor = graph_of([x]).as_tensor(operand(x))
-        if tensor.aval.shape is not None:
-            return _nothing(_check_rank(tensor, is_wanted, wanted, message), scope, _RANK_IS_KNOWN)
-        graph = tensor.graph
-        with graph.as_default(), name_scope(scope):
-            holds = graph.apply(is_wanted, (_rank(tensor),), name="Equal")
-            shown = data if data is not None else _shape_shown(tensor, wanted)
-            return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
-
-    return check
+def _assert_rank(
+    x: Any,
+    is_wanted: Callable[[Any], Any],
+    wanted: str,
+    shown: tuple[Sequence[Any] | None, int | None, str | None],
+    scope: str,
+) -> Operation:
+    """Checks a rank; `shown` is data, summarize and message of `assert_rank`."""
+    data, summarize, message = shown
+    tensor: Tensor = graph_of([x]).as_tensor(operand(x))
+    if tensor.aval.shape is not None:
+        return _nothing(_check_rank(tensor, is_wanted, wanted, message), scope, _RANK_IS_KNOWN)
+    graph = tensor.graph
+    with graph.as_default(), name_scope(scope):
+        holds = graph.apply(is_wanted, (_rank(tensor),), name="Equal")
+        parts = data if data is not None else _shape_shown(tensor, wanted)
+        return Assert(holds, [*_told(message), *parts], summarize, name="Assert/Assert")
 
 
 def _shape_shown(tensor: Tensor, wanted: str) -> list[Any]:

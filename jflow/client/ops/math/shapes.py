@@ -57,14 +57,18 @@ def shape_n(input: Sequence[Any], out_type: Any = jnp.int32, name: str | None = 
 def size(input: Any, name: str | None = None, out_type: Any = jnp.int32) -> Any:
     """Returns the number of elements of a tensor as a tensor, i32[]."""
     if stays_on_host(input):
-        return _product(shape(input, None, out_type), name=name)
+        sizes = shape(input, None, out_type)
+        is_array = isinstance(sizes, np.ndarray)  # in a function of a dataset
+        return np.prod(sizes, dtype=sizes.dtype) if is_array else _product(sizes, name=name)
     return _size(input, dtype=as_dtype(out_type or jnp.int32), name=name)
 
 
 def rank(input: Any, name: str | None = None) -> Any:
     """Returns the number of axes of a tensor as a tensor, i32[]."""
     if stays_on_host(input):
-        return _size(shape(input), dtype=jnp.int32, name=name or "Rank")
+        sizes = shape(input)
+        is_array = isinstance(sizes, np.ndarray)
+        return np.int32(sizes.size) if is_array else size(sizes, name=name or "Rank")
     return _rank(input, name=name)
 
 
