@@ -95,3 +95,10 @@ def test_other_arguments_of_an_error_are_refused(arguments):
         errors.AbortedError(*arguments)
     with pytest.raises(TypeError, match="as in TensorFlow"):
         errors.AbortedError("x", message="x")
+
+
+def test_codes_have_the_names_that_tensorflow_gives_them():
+    for code in errors.Code:
+        assert getattr(errors, code.name) is code
+    error = errors.OutOfRangeError("the end")
+    assert error.error_code == errors.OUT_OF_RANGE != errors.OK == 0

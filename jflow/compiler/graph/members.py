@@ -20,7 +20,7 @@ class GraphKeys:
     losses. Programs may use any other hashable value as a key.
     """
 
-    GLOBAL_VARIABLES = "variables"
+    GLOBAL_VARIABLES = VARIABLES = "variables"
     LOCAL_VARIABLES = "local_variables"
     TRAINABLE_VARIABLES = "trainable_variables"
     MODEL_VARIABLES = "model_variables"
