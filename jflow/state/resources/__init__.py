@@ -13,6 +13,7 @@ from jflow.state.resources.kernel import Kernel as Kernel
 from jflow.state.resources.kernel import Wanted as Wanted
 from jflow.state.resources.kernel import wait_for as wait_for
 from jflow.state.resources.kinds import KERNELS as KERNELS
+from jflow.state.resources.kinds import TRANSIENT as TRANSIENT
 from jflow.state.resources.manager import ResourceId as ResourceId
 from jflow.state.resources.manager import ResourceManager as ResourceManager
 from jflow.state.resources.snapshot import Snapshot as Snapshot

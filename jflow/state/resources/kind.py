@@ -26,6 +26,7 @@ class Kind(Generic[AnySpec]):
       kernels: its kernels by their names in plans, "<kind>.<kernel>".
       slow_kernels: the names of the kernels that may wait for a disk or compute for long, which an
         event loop runs in threads.
+      transient_kernels: the names of the kernels that leave nothing behind which a checkpoint has.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Kind(Generic[AnySpec]):
     snapshot: type[Snapshot]
     kernels: Mapping[str, Kernel]
     slow_kernels: frozenset[str] = frozenset()
+    transient_kernels: frozenset[str] = frozenset()

@@ -77,6 +77,10 @@ KERNELS: Mapping[str, Kernel] = {
 """The kernels of all kinds, by name."""
 
 
+TRANSIENT: frozenset[str] = frozenset().union(*(kind.transient_kernels for kind in KINDS))
+"""The kernels that leave nothing behind which a checkpoint has."""
+
+
 def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
     """Creates the resource that a plan's spec describes.
 

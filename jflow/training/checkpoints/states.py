@@ -18,9 +18,10 @@ from jflow.client.runtime.saving import SaveReport, StateToSave
 from jflow.client.session import Session
 from jflow.client.stateful import Handle
 from jflow.compiler.graph import Graph, GraphKeys, VariableRef, get_default_session
-from jflow.compiler.graph.primitives import ResourceRef
+from jflow.compiler.graph.primitives import ResourceRef, host_p
 from jflow.compiler.placement.placer import refs_of
 from jflow.errors import InvalidArgumentError
+from jflow.state.resources import TRANSIENT
 from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
 
 StateRef = VariableRef | ResourceRef
@@ -193,8 +194,11 @@ def _of_graph(graph: Graph) -> list[StateToSave]:
         *graph.get_collection(GraphKeys.LOCAL_VARIABLES),
     ]
     variables = {variable.operations.ref: variable for variable in listed}
+    transient = _transient(graph)
     states = []
     for ref in refs_of(graph).values():
+        if ref in transient:
+            continue
         variable = variables.get(ref)
         info = None if variable is None else variable.save_slice_info
         sources = () if variable is None else variable.restore_sources
@@ -203,6 +207,14 @@ def _of_graph(graph: Graph) -> list[StateToSave]:
     if not states:
         raise InvalidArgumentError("the graph of the session uses no state")
     return states
+
+
+def _transient(graph: Graph) -> set[StateRef]:
+    """Returns the resources in which no operation keeps anything, such as lookup tables."""
+    calls = [op.eqn for op in graph.get_operations() if op.eqn.primitive is host_p]
+    used = {ref for eqn in calls for ref in eqn.params["resources"]}
+    keeping = (eqn for eqn in calls if eqn.params["function"] not in TRANSIENT)
+    return used - {ref for eqn in keeping for ref in eqn.params["resources"]}
 
 
 def _key(ref: StateRef) -> str:

@@ -96,15 +96,31 @@ class GraphUpdates:
             initial = [v.initial_value for v in variables]
             init = LocalComputation.trace(self._rule.init, [initial], shapes)
             values = face.evaluate(init, initial, [], [])
-            columns = zip(keys, leaves, owners, values, strict=True)
-            for key, (path, _), owner, value in sorted(
-                columns, key=lambda column: self._names.rank(column[1][0], column[2])
-            ):
-                if key not in self._slot_by_key:
-                    is_slot = self._names.rank(path, owner) >= 0
-                    create = self._slot_creator(value) if is_slot else self._creator(value, outer)
-                    self._slot_by_key[key] = self._table.add(path, owner, variables, create)
+            self._create(leaves, owners, keys, values, variables, outer)
         return TrainedState(variables, tree, [self._slot_by_key[key] for key in keys], owners)
+
+    def _create(
+        self,
+        leaves: Sequence[tuple[tuple[Any, ...], Any]],
+        owners: Sequence[OwnerIndex],
+        keys: Sequence[Hashable],
+        values: Sequence[Tensor],
+        variables: Sequence[Variable],
+        outer: str,
+    ) -> None:
+        """Makes the variables of leaves that have none, in the order in which TensorFlow does."""
+        ranks = [self._names.rank(path, i) for (path, _), i in zip(leaves, owners, strict=True)]
+        made: set[OwnerIndex] = set()
+        for place in sorted(range(len(leaves)), key=ranks.__getitem__):
+            key, (path, _), owner = keys[place], leaves[place], owners[place]
+            if key not in self._slot_by_key:
+                made.add(owner)
+                value, is_slot = values[place], ranks[place] >= 0
+                create = self._slot_creator(value) if is_slot else self._creator(value, outer)
+                self._slot_by_key[key] = self._table.add(path, owner, variables, create, place)
+        for owner in made - {SHARED}:
+            for _ in range(self._names.absent(path for path, _ in leaves)):
+                self._reserve_slot(variables[owner])
 
     def _creator(self, value: Tensor, outer: str) -> Callable[[Variable, str], Variable]:
         def create(param: Variable, name: str) -> Variable:
@@ -135,6 +151,12 @@ class GraphUpdates:
             return slot
 
         return create
+
+    def _reserve_slot(self, param: Variable) -> None:
+        """Keeps the name free that TensorFlow gives to a slot which this state does not have."""
+        scope = get_variable_scope().name
+        outer = f"{scope}/" if scope else ""
+        _reserved(param.graph, f"{outer}{param.op.name}/", self._name)
 
     def _powers(self, graph: Graph, outer: str) -> tuple[StateSource, ...]:
         """Returns where checkpoints of TensorFlow have the count of updates."""

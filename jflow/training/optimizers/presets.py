@@ -130,7 +130,7 @@ class RMSPropOptimizer(Optimizer):
       centered: whether the mean of the gradients, slot "mg", is subtracted.
     """
 
-    _names = SlotNames({"rms": "nu", "mg": "mu", "momentum": "momentum"})
+    _names = SlotNames({"rms": "nu", "mg": "mu", "momentum": "momentum"}, always=("momentum",))
 
     def __init__(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,24 @@ class SlotNames:
         the optimizer, with `_1`, `_2`, … from the second one on.
       powers: the hyperparameters whose powers TensorFlow keeps instead of a count of updates, by
         the names of these variables; the last one is the largest number.
+      always: the slots that TensorFlow makes also where the state has none. They are the last, and
+        the names of their variables stay free.
     """
 
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     powers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    always: tuple[str, ...] = ()
 
     def rank(self, path: tuple[Any, ...], owner: OwnerIndex) -> int:
         """Returns the place of a leaf of the state in TensorFlow's order; -1 if it has none."""
         fields = [*self.fields.values()]
         field = _last_field(path[:-1]) if owner != SHARED else ""
         return fields.index(field) if field in fields else -1
+
+    def absent(self, paths: Iterable[tuple[Any, ...]]) -> int:
+        """Returns how many of the slots that TensorFlow always makes a state does not have."""
+        there = {_last_field(path[:-1]) for path in paths}
+        return sum(self.fields[name] not in there for name in self.always)
 
     def bases(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
         """Returns the numbers whose powers say how many updates there were, by name.
@@ -63,6 +72,7 @@ class SlotTable:
         self.slots: dict[Variable, dict[str, Variable]] = {}
         self.shared: list[Variable] = []
         self.counts: dict[Any, Variable] = {}
+        self._places: dict[Variable, int] = {}
 
     def add(
         self,
@@ -70,6 +80,7 @@ class SlotTable:
         owner: OwnerIndex,
         variables: Sequence[Variable],
         create: Callable[[Variable, str], Variable],
+        place: int = 0,
     ) -> Variable:
         """Adds the variable of one leaf of the state and returns it.
 
@@ -80,6 +91,7 @@ class SlotTable:
           path, owner: the path of the leaf in the state, and the index of its variable.
           variables: the variables that are trained.
           create: creates a variable on the device of another one, with a name below that one's.
+          place: the place of the leaf in the state, if leaves are added in another order.
         """
         field = path if owner == SHARED else path[:-1]
         param, name = variables[max(owner, 0)], slot_name(field)
@@ -92,11 +104,16 @@ class SlotTable:
         else:
             own = self.slots.setdefault(param, {})
             own[_last_field(field) if _last_field(field) not in own else name] = slot
+        self._places[slot] = place
         return slot
 
     def variables(self) -> list[Variable]:
-        """Returns all variables of the state, the shared ones first."""
-        return [*self.shared, *(slot for own in self.slots.values() for slot in own.values())]
+        """Returns all variables of the state, the shared ones first, else as they are in it.
+
+        Checkpoints of optimizers know them by their order.
+        """
+        slots = (sorted(own.values(), key=self._places.__getitem__) for own in self.slots.values())
+        return [*self.shared, *chain.from_iterable(slots)]
 
 
 def sharding_of_slot(param: Variable, shape: Sequence[int]) -> PartitionSpec | None:

@@ -18,5 +18,11 @@ def _make(spec: LookupTableSpec, name: str, roots: AllowedDirectories) -> Snapsh
 
 
 LOOKUP_TABLE = Kind(
-    "lookup_table", LookupTableSpec, _make, LookupTableSnapshot, KERNELS, frozenset(SLOW_KERNELS)
+    "lookup_table",
+    LookupTableSpec,
+    _make,
+    LookupTableSnapshot,
+    KERNELS,
+    slow_kernels=frozenset(SLOW_KERNELS),
+    transient_kernels=frozenset(KERNELS),
 )

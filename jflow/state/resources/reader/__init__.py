@@ -20,4 +20,12 @@ def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Snapshottab
     )
 
 
-READER = Kind("reader", ReaderSpec, _make, ReaderSnapshot, KERNELS, frozenset(KERNELS))
+READER = Kind(
+    "reader",
+    ReaderSpec,
+    _make,
+    ReaderSnapshot,
+    KERNELS,
+    slow_kernels=frozenset(KERNELS),
+    transient_kernels=frozenset({"reader.read_file"}),
+)
