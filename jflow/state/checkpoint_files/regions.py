@@ -64,10 +64,18 @@ def box_of(begin: Sequence[int], shape: Sequence[int]) -> TensorBox:
 
 def do_overlap(boxes: Iterable[TensorBox]) -> bool:
     """Returns whether any two regions of a tensor overlap."""
-    in_order = sorted(boxes)
+    every = [*boxes]
+    n_dimensions = len(every[0].begin) if every else 0
+
+    def n_begins(axis: int) -> int:
+        return len({box.begin[axis] for box in every})
+
+    # Along this dimension the fewest begin together, so few are compared with each other.
+    axis = max(range(n_dimensions), key=n_begins, default=None)
+    in_order = every if axis is None else sorted(every, key=lambda box: box.begin[axis])
     for i, box in enumerate(in_order):
         for other in in_order[i + 1 :]:
-            if box.end and other.begin[0] >= box.end[0]:
+            if axis is not None and other.begin[axis] >= box.end[axis]:
                 break
             if box.common(other) is not None:
                 return True

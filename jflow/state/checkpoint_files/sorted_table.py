@@ -16,11 +16,11 @@ from jflow.errors import DataLossError, UnimplementedError
 from jflow.state.checkpoint_files.storage import FileSource
 from jflow.state.records.crc32c import checksum, masked
 
-MAX_TABLE_BYTES = 1 << 28
+MAX_TABLE_BYTES = 1 << 26
 """The largest table that is read, in bytes."""
 
 _MAX_KEY_BYTES = 1 << 16
-_MAX_EXPANSION = 64
+_MAX_EXPANSION = 16
 """What the keys of a block may take, to its size: TensorFlow writes every 16th key as a whole."""
 
 _MAGIC = bytes.fromhex("57fb808b247547db")

@@ -61,7 +61,13 @@ def count_of_powers(checkpoint: Checkpoint, powers: Sequence[StateSource]) -> in
       InvalidArgumentError: if one is not a power of its number.
     """
     for one in powers:
-        power = float(np.asarray(checkpoint.read(one.key), np.float64).item())
+        stored = np.asarray(checkpoint.read(one.key))
+        if stored.shape or stored.dtype.kind != "f":
+            raise InvalidArgumentError(
+                f"key {one.key!r} of {checkpoint.path!r} is {stored.dtype.name} of shape "
+                f"{stored.shape}; expected a power of {one.base:g}, a float"
+            )
+        power = float(stored)
         if 0 <= power <= _LEAST:
             continue
         count = math.log(power) / math.log(one.base) - 1 if power > 0 else math.nan

@@ -57,10 +57,13 @@ def init_from_checkpoint(ckpt_dir_or_file: str | os.PathLike[str], assignment_ma
 
     Raises:
       NotFoundError: if there is no such checkpoint.
+      TypeError: if a key of the map is no text.
       ValueError: if a variable or a tensor is missing, or they have different shapes or dtypes.
     """
     path = checkpoint_path(ckpt_dir_or_file)
-    pairs = assignment_map.items() if isinstance(assignment_map, Mapping) else assignment_map
+    pairs = [*(assignment_map.items() if isinstance(assignment_map, Mapping) else assignment_map)]
+    if others := [key for key, _ in pairs if not isinstance(key, str)]:
+        raise TypeError(f"an assignment map has names of tensors as keys, got {others[0]!r:.80}")
     store = store_of(get_default_graph())
     with open_checkpoint(path) as checkpoint:
         loads = [
@@ -98,8 +101,9 @@ def _loads(
     if not slash:
         raise ValueError(f"expected a scope such as {target + '/'!r} for {key!r}, got {target!r}")
     inside = f"{scope}/" if scope else ""
-    names = {name.partition("/part_")[0] for name in store.single if name.startswith(inside)}
-    for name in sorted(names):
+    parts = {name: name.rpartition("/part_")[0] for name in store.single}
+    wholes = {whole if whole in store.partitioned else name for name, whole in parts.items()}
+    for name in sorted(name for name in wholes if name.startswith(inside)):
         rest = name.removeprefix(inside)
         tensor = rest if key == _ROOT else key + rest
         _check_there(checkpoint, tensor, f"{tensor} ({rest} in {key})")
@@ -200,7 +204,8 @@ def warm_start(
       ckpt_to_initialize_from: as for `init_from_checkpoint`.
       vars_to_warm_start: a regular expression for the beginnings of the names of trainable
         variables; a list of them, for those of all global variables, slots of optimizers among
-        them; a list of variables; or None for no variables.
+        them; a list of variables; or None for no variables. Adam's count of updates is not in
+        checkpoints of TensorFlow: leave it out, or restore all by a `Saver`, which computes it.
       var_name_to_vocab_info: must be empty: jflow has no vocabularies of rows.
       var_name_to_prev_var_name: the names in the checkpoint, by those of the variables, where they
         differ. A partitioned variable has one name.

@@ -356,3 +356,24 @@ def test_vocabularies_that_do_not_fit_are_refused_when_the_graph_is_built() -> N
         tf.string_to_hash_bucket_fast(["a"], 0)
     with pytest.raises(AttributeError, match=r"jflow\.data"):
         lookup.MutableHashTable  # noqa: B018
+
+
+def test_checkpoints_of_sessions_have_neither_tables_nor_files(tmp_path):
+    """A program may gain or lose them, and its former checkpoints are still restored."""
+
+    def build(is_more):
+        variable = tf.Variable(1.0, name="v")
+        if is_more:
+            entries = tf.lookup.KeyValueTensorInitializer(["a"], [1])
+            tf.lookup.StaticHashTable(entries, -1).lookup(tf.constant("a"))
+            tf.read_file("anything")
+        return variable
+
+    for saved, restored in ((False, True), (True, False)):
+        with tf.Graph().as_default(), tf.Session() as session:
+            session.run(build(saved).assign(5.0))
+            tf.checkpoint.save(tmp_path / "c", session)
+        with tf.Graph().as_default(), tf.Session() as session:
+            variable = build(restored)
+            tf.checkpoint.restore(tmp_path / "c", session)
+            assert session.run(variable) == 5.0

@@ -37,6 +37,7 @@ from jflow.state.checkpoint_files import (
     write_tensorflow,
 )
 from jflow.state.checkpoint_files.ordered_code import signed_number, text, unsigned_number
+from jflow.state.checkpoint_files.regions import TensorBox, box_of, do_overlap
 from jflow.state.checkpoint_files.sorted_table import read_table, table_of, varint_of
 from jflow.state.checkpoint_files.storage import FileSource
 from jflow.state.records.crc32c import checksum, masked
@@ -546,3 +547,23 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with open_checkpoint(tmp_path / "shards") as checkpoint, pytest.raises(OpError, match="CRC"):
         write_tensorflow(checkpoint, tmp_path / "new")
     assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_many_slices_of_one_dimension_are_compared_with_their_neighbours(
+    axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small index of a hostile file could keep a server busy otherwise."""
+    n_compared = 0
+    common = TensorBox.common
+
+    def counted(box: TensorBox, other: TensorBox) -> TensorBox | None:
+        nonlocal n_compared
+        n_compared += 1
+        return common(box, other)
+
+    monkeypatch.setattr(TensorBox, "common", counted)
+    boxes = [box_of((i, 0) if axis == 0 else (0, i), (1, 1)) for i in range(1000)]
+    assert not do_overlap(boxes)
+    assert n_compared <= len(boxes)
+    assert do_overlap([*boxes, box_of((500, 0) if axis == 0 else (0, 500), (1, 1))])

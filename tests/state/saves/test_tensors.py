@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.state.checkpoint_files import ANYWHERE
-from jflow.state.saves import READ_TENSOR, tensor_functions
+from jflow.state.checkpoint_files import ANYWHERE, Item, open_checkpoint
+from jflow.state.saves import READ_TENSOR, StateSource, tensor_functions
+from jflow.state.saves.tensors import count_of_powers
+from tests.state.checkpoint.saving import replace
 from tests.tensorflow_values.bundles import SHARDS
 
 ROWS = {
@@ -55,3 +58,13 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any]) -> None:
 def test_a_missing_tensor_is_named() -> None:
     with pytest.raises(NotFoundError, match="'scope/none' not found"):
         read(key="scope/none")
+
+
+@pytest.mark.parametrize("power", [np.full(2, 0.9, np.float32), np.int32(1)], ids=["many", "int"])
+def test_a_count_is_computed_of_a_float_only(power: Any, tmp_path: Path) -> None:
+    replace(tmp_path / "m", [Item("beta1_power", np.asarray(power))])
+    with (
+        open_checkpoint(tmp_path / "m") as checkpoint,
+        pytest.raises(InvalidArgumentError, match=r"beta1_power.*expected a power of 0\.9"),
+    ):
+        count_of_powers(checkpoint, [StateSource("beta1_power", 0.9)])

@@ -161,3 +161,15 @@ def test_what_cannot_be_is_said() -> None:
         tf.train.warm_start(SHARDS, "vector", var_name_to_prev_var_name={"u": "w"})
     with pytest.raises(ValueError, match="only regular expressions or only variables"):
         tf.train.warm_start(SHARDS, 3)
+
+
+def test_a_scope_may_be_called_like_a_part(tmp_path: Path) -> None:
+    one, two = tf.get_variable("x", initializer=0.0), tf.get_variable("x/part_a/w", initializer=0.0)
+    values = {"x": 3, "x/part_a/w": 4}
+    replace(tmp_path / "m", [Item(key, np.full((), x, np.float32)) for key, x in values.items()])
+    tf.train.init_from_checkpoint(tmp_path / "m", {"/": "/"})
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run([one, two]) == [3.0, 4.0]
+    with pytest.raises(TypeError, match="names of tensors as keys, got 1"):
+        tf.train.init_from_checkpoint(tmp_path / "m", {1: "x/"})

@@ -318,3 +318,29 @@ def test_hyperparameters_do_not_change_the_dtype_of_slots() -> None:
         session.run(tf.global_variables_initializer())
         session.run(train)
         assert session.run(variable).dtype == jnp.bfloat16
+
+
+def test_the_state_is_saved_in_its_own_order_whatever_the_slots_are_called() -> None:
+    """Checkpoints of optimizers know the variables by their places."""
+    w = tf.Variable(jnp.ones(2), name="w")
+    centered = tf.train.RMSPropOptimizer(0.1, centered=True)
+    averaging = tf.train.AdagradDAOptimizer(0.1, tf.train.get_or_create_global_step())
+    for optimizer in (centered, averaging):
+        optimizer.minimize(tf.reduce_sum(w * w))
+    # The mean of the gradients is before that of their squares in Optax' state.
+    assert [v.op.name for v in centered.variables()] == ["w/RMSProp_1", "w/RMSProp"]
+    assert centered.get_slot(w, "mg").op.name == "w/RMSProp_1"
+    names = [v.op.name for v in averaging.variables() if v.op.name.startswith("w/")]
+    fields = [averaging.get_slot(w, name).op.name for name in averaging.get_slot_names()]
+    assert sorted(names) == sorted(fields)
+
+
+def test_a_slot_that_only_tensorflow_makes_keeps_its_name_free() -> None:
+    """TensorFlow's RMSProp has a slot of momentum also without momentum."""
+    w = tf.Variable(jnp.ones(2), name="w")
+    first, second = tf.train.RMSPropOptimizer(0.1), tf.train.RMSPropOptimizer(0.1, momentum=0.5)
+    for optimizer in (first, second):
+        optimizer.minimize(tf.reduce_sum(w * w))
+    assert first.get_slot(w, "rms").op.name == "w/RMSProp"
+    assert second.get_slot(w, "rms").op.name == "w/RMSProp_2"
+    assert second.get_slot(w, "momentum").op.name == "w/RMSProp_3"
