@@ -13,7 +13,6 @@ import numpy as np
 
 from jflow.base.values import Conversions, Dtype, as_operand, is_known
 from jflow.base.values.host import string
-from jflow.compiler.graph import absolute
 from jflow.plan.xla import internals
 
 _FETCH = "or fetch it with session.run first"
@@ -203,7 +202,7 @@ class Symbolic(Conversions, ABC):
         return self._apply(operator.pos, self)
 
     def __abs__(self) -> Any:
-        return self._apply(absolute.abs, self)
+        return self._apply(operator.abs, self)
 
     def __invert__(self) -> Any:
         return self._apply(operator.invert, self)

@@ -10,7 +10,14 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from jflow.net.protocol.v1 import handshake_pb2, plan_pb2, service_pb2, tensor_pb2
-from jflow.state.records.v1 import example_pb2, summary_pb2, typed_example_pb2
+from jflow.state.records.v1 import (
+    example_pb2,
+    graph_pb2,
+    summary_pb2,
+    tensor_bundle_pb2,
+    typed_example_pb2,
+)
+from jflow.state.records.v1 import tensor_pb2 as tensor_proto_pb2
 
 ROOT = Path(__file__).parents[3]
 MODULES = {
@@ -19,12 +26,15 @@ MODULES = {
     "jflow/v1/service": service_pb2,
     "jflow/v1/tensor": tensor_pb2,
     "jflow/records/v1/example": example_pb2,
+    "jflow/records/v1/graph": graph_pb2,
     "jflow/records/v1/summary": summary_pb2,
+    "jflow/records/v1/tensor": tensor_proto_pb2,
+    "jflow/records/v1/tensor_bundle": tensor_bundle_pb2,
     "jflow/records/v1/typed_example": typed_example_pb2,
 }
 
 _FIELD = re.compile(r"(?:(repeated|optional) )?([\w.]+|map<\w+, \w+>) (\w+) = (\d+);")
-_BLOCK = re.compile(r"(message|oneof) (\w+) \{")
+_BLOCK = re.compile(r"(message|oneof|enum) (\w+) \{")
 
 
 @pytest.mark.skipif(
@@ -38,17 +48,21 @@ def test_generating_again_gives_the_same_files():
 def _written(name):
     """Messages of a proto file, each with its fields: (label, type, oneof) by (name, number)."""
     text = (ROOT / "protos" / f"{name}.proto").read_text()
-    messages, message, group = {}, None, None
+    messages, open_blocks, group = {}, [], None
     for line in re.sub(r"//.*", "", text).splitlines():
         block, field = _BLOCK.search(line), _FIELD.search(line)
-        if block and block[1] == "message":
-            message = messages[block[2]] = {}
-        elif block:
+        if block and block[1] == "oneof":
             group = block[2]
+        elif block:
+            open_blocks.append({})
+            if block[1] == "message":
+                messages[block[2]] = open_blocks[-1]
         elif field:
-            message[field[3], int(field[4])] = (field[1], field[2], group)
-        elif "}" in line:
+            open_blocks[-1][field[3], int(field[4])] = (field[1], field[2], group)
+        elif "}" in line and group is not None:
             group = None
+        elif "}" in line and open_blocks:
+            open_blocks.pop()
     return messages
 
 
@@ -57,12 +71,21 @@ def _generated(module):
     module.DESCRIPTOR.CopyToProto(file)
     return {
         message.name: {(f.name, f.number): _described(f, message) for f in message.field}
-        for message in file.message_type
+        for message in _every(file.message_type)
     }
 
 
+def _every(messages):
+    """Messages and those inside of them, without the entries of maps."""
+    for message in messages:
+        if not message.options.map_entry:
+            yield message
+            yield from _every(message.nested_type)
+
+
 def _described(field, message):
-    entries = {entry.name: entry.field for entry in message.nested_type}
+    nested = (one for one in message.nested_type if one.options.map_entry)
+    entries = {entry.name: entry.field for entry in nested}
     entry = entries.get(field.type_name.rpartition(".")[2])
     if entry is not None:
         return None, f"map<{_type(entry[0])}, {_type(entry[1])}>", None

@@ -15,7 +15,6 @@ from jax.scipy import special
 from jflow.client.ops.host_calls import stays_on_host
 from jflow.client.ops.lift import operation
 from jflow.client.ops.strings import compare_on_host
-from jflow.compiler.graph import absolute
 
 
 def _unary(fun: Callable[[Any], Any], op_name: str) -> Callable[..., Any]:
@@ -39,7 +38,7 @@ def _binary(fun: Callable[[Any, Any], Any], op_name: str) -> Callable[..., Any]:
 def _described(
     function: Callable[..., Any], fun: Callable[..., Any], arguments: str
 ) -> Callable[..., Any]:
-    if fun.__doc__ and fun.__module__.startswith("jflow."):
+    if fun.__doc__ and fun.__module__ == __name__:
         function.__doc__ = fun.__doc__
         return function
     origin = ".".join(part for part in fun.__module__.split(".") if not part.startswith("_"))
@@ -72,6 +71,23 @@ def _div_no_nan(x: Any, y: Any) -> Any:
     """Divides tensors; where `y` is zero, the quotient is zero, and so are its derivatives."""
     is_zero = jnp.equal(y, 0)
     return jnp.where(is_zero, 0, jnp.divide(x, jnp.where(is_zero, 1, y)))
+
+
+@jax.custom_jvp
+def _absolute(x: Any) -> Any:
+    return jnp.abs(x)
+
+
+@_absolute.defjvp
+def _derivative_of_absolute(primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    return _absolute(x), jnp.sign(x) * dx
+
+
+def _magnitude(x: Any) -> Any:
+    """Returns absolute values; their derivative at zero is zero."""
+    is_real = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    return _absolute(x) if is_real else jnp.abs(x)
 
 
 @jax.custom_jvp
@@ -140,7 +156,7 @@ def _is_inexact(*values: Any) -> bool:
     return jnp.issubdtype(jnp.result_type(*values), jnp.inexact)
 
 
-abs = _unary(absolute.abs, "Abs")
+abs = _unary(_magnitude, "Abs")
 acos = _unary(jnp.arccos, "Acos")
 acosh = _unary(jnp.arccosh, "Acosh")
 asin = _unary(jnp.arcsin, "Asin")
