@@ -92,11 +92,11 @@ class _BlockingLoop:
             yield from self._end(part)
             return True
         instance = iterations.take()
+        while instance is not None and not part.work(instance):
+            part.end(instance)
+            instance, has_begun = iterations.take(), True
         if instance is None:
             return has_begun
-        if not part.work(instance):
-            part.end(instance)
-            return True
         state = part.states[instance[1]]
         running = self._interpret(zip(repeat(0), part.work(instance)), (state,), self._driver)
         yield from self._go_on(_Waiting(part, instance, running))
