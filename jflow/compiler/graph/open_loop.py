@@ -1,4 +1,4 @@
-"""`OpenLoop`: a loop over devices whose body is open, as operations of a step."""
+"""`OpenLoop`: a loop over devices, or with effects, whose body is open: operations of a step."""
 
 from __future__ import annotations
 
