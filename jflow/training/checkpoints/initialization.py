@@ -101,8 +101,8 @@ def _loads(
     if not slash:
         raise ValueError(f"expected a scope such as {target + '/'!r} for {key!r}, got {target!r}")
     inside = f"{scope}/" if scope else ""
-    parts = {name: name.rpartition("/part_")[0] for name in store.single}
-    wholes = {whole if whole in store.partitioned else name for name, whole in parts.items()}
+    before = {name: name.rpartition("/part_")[0] for name in store.single}
+    wholes = {first if first in store.partitioned else name for name, first in before.items()}
     for name in sorted(name for name in wholes if name.startswith(inside)):
         rest = name.removeprefix(inside)
         tensor = rest if key == _ROOT else key + rest
