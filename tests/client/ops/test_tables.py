@@ -285,10 +285,13 @@ def test_the_scaffold_initializes_tables_of_every_session(backend: Backend) -> N
 
 
 def test_a_table_is_not_in_a_checkpoint_and_stays_as_it_is(tmp_path: Any) -> None:
-    own = table()
+    own, v = table(), tf.Variable(1.0, name="v")
     with tf.Session() as sess:
-        sess.run(own.initializer)
+        sess.run([own.initializer, v.initializer])
         tf.checkpoint.save(tmp_path / "saved", sess)
+        with tf.checkpoint.open_checkpoint(tmp_path / "saved") as checkpoint:
+            assert checkpoint.keys() == ["v"]
+            assert not checkpoint.state_keys()
         tf.checkpoint.restore(tmp_path / "saved", sess)
         assert sess.run(own.lookup(["lake"])) == [8]
 
