@@ -84,7 +84,7 @@ def run_loops(n_kills: int, seed: int, n_elements: int = 1_000_000) -> LoopsOutc
     rng, outcome = random.Random(seed), LoopsOutcome(seed)
     program = _Program(n_elements, n_workers=2)
     with ProcessCluster(ps=1, workers=3) as cluster:
-        target = cluster.target("worker", 2)  # which lives, and is told of the others' ends
+        target = cluster.target("worker", 2)  # which lives, and reports the ends of the others
         with tf.Session(target, program.graph, _PATIENT) as session:
             session.run(program.counts.initializer)
             session.run(program.fill)
