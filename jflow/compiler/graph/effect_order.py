@@ -64,11 +64,11 @@ class EffectOrder(Generic[O]):
 
     def add(self, op: O) -> None:
         """Records the operation of the next equation."""
+        if self._is_total and is_stateful(op.eqn):
+            self._add_in_total_order(op)
+            return
         used = state_of(op.eqn)
-        if self._is_total and op.eqn.primitive in READS:
-            self.effects.append(op)  # what comes after all of them comes after it
-            self._reads_since.append(op)
-        elif has_effects(op.eqn) or (self._is_total and is_stateful(op.eqn)):
+        if has_effects(op.eqn):
             self.add_together([op])
         elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
@@ -78,6 +78,13 @@ class EffectOrder(Generic[O]):
                 self._reads.pop(ref, None)
             else:
                 self._reads.setdefault(ref, []).append(op)
+
+    def _add_in_total_order(self, op: O) -> None:
+        if op.eqn.primitive in READS:
+            self.effects.append(op)  # what comes after all of them comes after it
+            self._reads_since.append(op)
+        else:
+            self.add_together([op])
 
     def add_together(self, ops: Sequence[O]) -> None:
         """Records operations with JAX effects that may run side by side."""
