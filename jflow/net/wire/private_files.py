@@ -146,12 +146,17 @@ def _naming_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _entry(path: Path) -> Iterator[_Entry]:
-    """Opens the directory of a file, following links, up to the first unsafe place."""
-    directory = os.open("/", _LOOK)
+    """Opens the directory of a file, following links, up to the first unsafe place.
+
+    An interrupt may come between any two lines: each descriptor leaves the list before it is
+    closed, so that none is closed twice, when it may already be another thread's.
+    """
+    opened = [os.open("/", _LOOK)]
     try:
         entry, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
         links, directories = _trusted_paths()
         while True:
+            directory = opened[-1]
             status = os.fstat(directory)
             if entry not in directories and _is_loose(status):
                 yield _Entry(directory, "", _Loose(entry, status.st_uid))
@@ -162,7 +167,7 @@ def _entry(path: Path) -> Iterator[_Entry]:
                 yield _Entry(directory, part)
                 return
             if link is None:
-                directory = _enter_directory(part, directory)
+                opened.append(os.open(part, _LOOK, dir_fd=directory))
                 entry = entry.parent if part == ".." else entry / part
                 continue
             if entry / part not in links and link.st_uid not in _own_users():
@@ -174,16 +179,11 @@ def _entry(path: Path) -> Iterator[_Entry]:
             target = Path(os.readlink(part, dir_fd=directory))
             parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             if target.is_absolute():
-                directory, entry = _enter_directory("/", directory), Path("/")
+                opened.append(os.open("/", _LOOK))
+                entry = Path("/")
     finally:
-        os.close(directory)
-
-
-def _enter_directory(name: str, directory: int) -> int:
-    """Opens a name in a directory, and closes that directory."""
-    inner = os.open(name, _LOOK, dir_fd=directory)
-    os.close(directory)
-    return inner
+        while opened:
+            os.close(opened.pop())
 
 
 def _open(name: str, flags: int, directory: int) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -150,3 +154,39 @@ def test_links_that_lead_nowhere_but_to_each_other_are_an_error(own: Path) -> No
     (own / "two").symlink_to("one")
     with pytest.raises(OSError, match=f"too many links: '{own / 'one'}'"):
         read_private(own / "one")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning"
+)
+def test_an_interrupt_at_any_point_closes_no_descriptor_twice(own: Path) -> None:
+    """Closed twice, it may be another thread's by then; here it would be an OSError."""
+    path = own / "deep" / ".." / "secret"
+    (own / "deep").mkdir()
+    n_points = 0
+    while _is_interrupted(path, n_points):
+        n_points += 1
+    assert n_points > 100
+
+
+def _is_interrupted(path: Path, point: int) -> bool:
+    """Reads a file, with an interrupt at one point; returns whether it was reached."""
+    events = itertools.count()
+
+    def trace(frame: FrameType, *_: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename != private_files.__file__:
+            return None
+        if next(events) == point:
+            raise KeyboardInterrupt
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert read_private(path) == SECRET
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(former)
+    return False

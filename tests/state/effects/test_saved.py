@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,12 @@ def test_a_checkpoint_has_a_step_with_its_effect_on_all_tasks_or_not_at_all(
             attempts = started(other, made.both, STEP)
             points.wait_until_reached(where)
             # A save of all sessions' steps waits for the step that is in the middle of its writes.
-            saving = threading.Timer(0.0, saved, (session, tmp_path))
-            saving.start()
-            points.release(where)
-            assert attempts.result(PATIENCE_S) == [1.0]
-            saving.join(PATIENCE_S)
-        path = str(tmp_path / "model")
+            path = str(tmp_path / "model")
+            with ThreadPoolExecutor(1) as pool:
+                saving = pool.submit(tf.checkpoint.save, path, session, consistent=True)
+                points.release(where)
+                assert attempts.result(PATIENCE_S) == [1.0]
+                saving.result(PATIENCE_S)
         tf.train.Saver().restore(session, path)
         assert attempt(session, made.both, STEP.again()) == 1.0
         assert session.run(made.values) == [1.0, 1.0]

@@ -7,6 +7,7 @@ import pytest
 from google.protobuf import text_format
 
 import jflow as tf
+from jflow.testing import wait_until
 from tests.clusters import Backend
 
 pytestmark = pytest.mark.filterwarnings("ignore:Supervisor is deprecated:DeprecationWarning")
@@ -76,13 +77,13 @@ def test_checkpoints_are_saved_by_a_thread(tmp_path):
 def test_the_end_of_the_input_ends_the_block_and_threads_stop():
     (element,) = tf.train.slice_input_producer([np.arange(4)], num_epochs=1, shuffle=False)
     supervisor = tf.train.Supervisor()
-    taken = []
+    before, taken = {*threading.enumerate()}, []
     with supervisor.managed_session() as session:
         while not supervisor.should_stop():
             taken.append(int(session.run(element)))
     assert taken == [0, 1, 2, 3]
     assert supervisor.coord.joined
-    assert threading.active_count() < 20
+    wait_until(lambda: {*threading.enumerate()} <= before, "the threads of the session to end")
 
 
 def test_an_error_of_the_block_or_of_a_thread_is_raised():
