@@ -56,16 +56,21 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ),
     ),
     "sessions": (
-        ("SESSION", "AGE", "STEPS", "WAITING", "CLAIM", "RESTARTED"),
+        ("SESSION", "USER", "AGE", "STEPS", "WAITING", "CLAIM", "RESTARTED"),
         lambda s: (
-            *(s.number, age_text(s.age_s), s.n_steps, s.n_waiting, s.claim or "-"),
+            *(s.number, s.user or "-", age_text(s.age_s), s.n_steps, s.n_waiting, s.claim or "-"),
             ", ".join(s.restarted) or "-",
         ),
     ),
     "steps": (
-        ("STEP", "AGE", "DEVICES", "WAITS"),
+        ("STEP", "USER", "AGE", "DEVICES", "WAITS"),
         lambda s: (
-            *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
+            *(
+                s.step,
+                s.user or "-",
+                age_text(s.age_s),
+                ", ".join(d.partition("/device:")[2] for d in s.devices),
+            ),
             doing_text(s),
         ),
     ),

@@ -29,6 +29,7 @@ from jflow.cli import (
     replay,
     status,
     timeline,
+    tokens,
     top,
     up,
 )
@@ -37,13 +38,25 @@ from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.signals import STOPPING, interrupted
 from jflow.cli.version import version_text
-from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
+from jflow.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    OpError,
+    PermissionDeniedError,
+)
 
 _DESCRIPTION = """\
 Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `jflow up`, and
 beside it `jflow status`. `jflow doctor` says which cluster a program would use, and what is wrong.
 """
-_USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
+_USAGE_ERRORS = (
+    ValueError,
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 _STOP_S = 8.0
 """How long stopping may take, in seconds, before the process exits anyway."""
 
@@ -139,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_command(commands)
     bench.add_command(commands)
     engines.add_commands(commands)
+    tokens.add_command(commands)
     completion.add_command(commands)
     _describe(commands)
     return parser

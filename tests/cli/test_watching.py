@@ -61,9 +61,10 @@ ITEMS = {
         "n_waiting": COUNT,
         "claim": TEXT,
         "restarted": LIST,
+        "user": TEXT,
     },
     "steps": {
-        **dict.fromkeys(("step", "master", "claim"), TEXT),
+        **dict.fromkeys(("step", "master", "claim", "user"), TEXT),
         **dict.fromkeys(("devices", "waiting_for"), LIST),
         "age_s": float,
         "orphaned_s": (float, type(None)),

@@ -18,7 +18,6 @@ from jflow.net.protocol.handshake import (
     INFO_ID,
     NONCE_BYTES,
     CallerHandshake,
-    Secret,
     ServerHandshake,
     refusal_of_version,
 )
@@ -26,6 +25,7 @@ from jflow.net.protocol.identity import ServerIdentity, certificate_refusal
 from jflow.net.protocol.records import ServerInfo, info_from_proto, info_to_proto
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.tokens import Secret, Users
 from jflow.net.protocol.transport import EndedStreamError, FrameStream
 from jflow.net.protocol.v1 import service_pb2 as pb
 
@@ -79,7 +79,7 @@ def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo
 
 
 async def admit(
-    stream: FrameStream, secret: Secret, service: str, identity: ServerIdentity
+    stream: FrameStream, secret: Secret, users: Users, service: str, identity: ServerIdentity
 ) -> ServerHandshake | None:
     """Performs the server's side of a handshake, up to the proof of the caller.
 
@@ -94,12 +94,17 @@ async def admit(
     if other_version is not None:
         await _write(stream, other_version)
         return None
-    handshake = ServerHandshake(secret, service, hello_frame)
+    handshake = ServerHandshake(secret, users, service, hello_frame)
     refusal = identity.refusal(handshake.hello)
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
+    is_of_servers = service == WORKER.name
+    if refusal is None and is_of_servers and handshake.user_token is not None:
+        refusal = UnauthenticatedError(
+            f"calls between servers need the token of the cluster, and not that of the user "
+            f"{handshake.user_token.user!r}; start every task with the same token"
+        )
     if refusal is None:
-        is_of_servers = service == WORKER.name
         refusal = certificate_refusal(
             stream.caller_names, handshake.hello, is_of_servers=is_of_servers
         )

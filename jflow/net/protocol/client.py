@@ -24,7 +24,7 @@ from jflow.net.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.net.protocol.client_channel import ClientChannel
 from jflow.net.protocol.codec import control_of
 from jflow.net.protocol.frame import Message
-from jflow.net.protocol.handshake import N_ANSWERS, Caller, CallerHandshake, Secret
+from jflow.net.protocol.handshake import N_ANSWERS, Caller, CallerHandshake
 from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.net.protocol.interrupts import Interrupts
 from jflow.net.protocol.pending_calls import (
@@ -48,6 +48,7 @@ from jflow.net.protocol.services import MasterSession
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.templates import TemplateEncoder
 from jflow.net.protocol.ticker import ticker
+from jflow.net.protocol.tokens import Secret
 from jflow.net.protocol.transport import Transport, stream_error
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan import Plan

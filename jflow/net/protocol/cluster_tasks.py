@@ -8,10 +8,11 @@ from jflow.base.cluster import ClusterSpec, Target, Task
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.values import SentArray
 from jflow.errors import InvalidArgumentError
-from jflow.net.protocol.handshake import Caller, Secret
+from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.peer import Arrivals, Peer
 from jflow.net.protocol.proxy import TaskProxy
 from jflow.net.protocol.rpcs import WORKER
+from jflow.net.protocol.tokens import Secret
 from jflow.net.protocol.transport import Transport
 
 

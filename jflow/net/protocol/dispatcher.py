@@ -117,6 +117,11 @@ class Dispatcher(Generic[S]):
             message_text = f"it has taken no answer for {settings.UNREAD_S:g} s"
             self._outcome.set_result(BrokenStreamError(message_text))
 
+    def refuse(self, error: OpError) -> None:
+        """Ends the stream: `serve` raises the error."""
+        if not self._outcome.done():
+            self._outcome.set_result(error)
+
     def _read_on(self) -> None:
         self._start(self._read())
 

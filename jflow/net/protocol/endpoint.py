@@ -10,12 +10,13 @@ from jflow.base.drivers.loop import TaskSet
 from jflow.base.logs import event
 from jflow.net.protocol.admission import UnauthenticatedStreams, admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
-from jflow.net.protocol.handshake import Secret
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
+from jflow.net.protocol.revocation import UserStreams
 from jflow.net.protocol.rpc import Service
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.services import ServerRoles
 from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.tokens import NO_USERS, Secret, Users
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Endpoint:
       secret: the token, which callers must prove to have.
       location: the addresses and the machine by which the server is reached.
       cluster_name: the name of its cluster; "" if it has none.
+      users: whose tokens are accepted beside it.
     """
 
     def __init__(
@@ -37,9 +39,12 @@ class Endpoint:
         secret: Secret,
         location: ServerLocation,
         cluster_name: str = "",
+        users: Users = NO_USERS,
     ) -> None:
         self._server = server
         self._secret = secret
+        self._users = users
+        self._of_users = UserStreams(users)
         self._cluster_name = cluster_name
         self._location = location
         self._unauthenticated = UnauthenticatedStreams()
@@ -56,7 +61,9 @@ class Endpoint:
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
         async with self._unauthenticated.reading():
-            handshake = await admit(stream, self._secret, service.name, self._identity())
+            handshake = await admit(
+                stream, self._secret, self._users, service.name, self._identity()
+            )
         if handshake is None:
             return
         info = self._server.info()
@@ -64,7 +71,8 @@ class Endpoint:
         if upgrade is not None:
             info = replace(info, data_offer=upgrade.offer)
         caller = caller_of(handshake.hello)
-        session = service.open(self._server, caller)
+        user = "" if handshake.user_token is None else handshake.user_token.user
+        session = service.open(self._server, caller, user)
         try:
             await introduce(stream, handshake, info)
             channel = (stream, None) if upgrade is None else await upgrade.chosen()
@@ -74,9 +82,10 @@ class Endpoint:
         messages = MessageStream(*channel, caller)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
-            await dispatcher.serve()
+            with self._of_users.ending(handshake.user_token, dispatcher.refuse):
+                await dispatcher.serve()
         except BrokenStreamError as error:
-            caller_name = "" if caller is None else str(caller)
+            caller_name = user if caller is None else str(caller)
             role, reason = service.role, str(error)
             event(_LOG, logging.INFO, "stream_lost", caller=caller_name, role=role, reason=reason)
             raise

@@ -7,10 +7,11 @@
 
 The prefix is the same in all versions, so that unlike ones refuse each other in words. A mac is
 HMAC-SHA256 over the bytes of Hello, of Challenge and, in the last frame, of the answer, each with
-its prefix: hence over both nonces, the version, and the cluster, task, incarnation, address and
-machine that were dialled. Its key is derived from the token and the service, so that proofs for
-one service are worth nothing for another one. A byte in front says which of the frames it is of.
-The token itself is never sent.
+its prefix: hence over both nonces, the version, the token that is meant, and the cluster, task,
+incarnation, address and machine that were dialled. Its key is derived from the token and the
+service, so that proofs for one service are worth nothing for another one. A byte in front says
+which of the frames it is of. The token itself is never sent; a caller with that of a user says
+which one it is (`tokens.py`).
 
 Why both ends can be sure (docs/security.md says of what):
 
@@ -22,6 +23,8 @@ Why both ends can be sure (docs/security.md says of what):
   cannot be passed on as that of the server which was dialled, and without the token nothing is
   learned from it.
 - The answer is proven, too: no relay can alter an introduction or the reason of a refusal.
+- A server that does not accept the token of a user makes its proof with a key that no caller can
+  have: callers without a token do not learn which users there are.
 - Neither end parses anything but these messages before the other's mac was compared; those that
   come before a mac have at most `MAX_BYTES`.
 """
@@ -43,9 +46,10 @@ from jflow.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from jflow.net.protocol.tokens import Secret, TokenId, Users
 from jflow.net.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 11
+VERSION = 12
 """The version of everything that streams carry; it grows with each change of the protocol."""
 MAX_BYTES = 4096
 """The largest size of a Hello, and of a Challenge with its mac."""
@@ -67,30 +71,12 @@ _SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW
 M = TypeVar("M", bound=Message)
 
 
-class Secret:
-    """The token of a cluster, as one key for each service.
-
-    Args:
-      token: the shared secret of both ends.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    def key(self, service: str) -> bytes:
-        """Returns the key, u8[32], of all proofs on streams to a service."""
-        return hmac.digest(self._token, b"jflow key for " + service.encode(), "sha256")
-
-    def __repr__(self) -> str:
-        return "<jflow.net.protocol.Secret>"
-
-
 @dataclass(frozen=True)
 class Caller:
     """The claims of a caller in its handshakes.
 
     Attributes:
-      secret: the token.
+      secret: its token.
       service: the service that its streams lead to.
       target: the server that it means.
       task, address: the task and the address of the caller, if it is a server.
@@ -144,6 +130,7 @@ class CallerHandshake:
             caller=str(caller.task or ""),
             caller_address=caller.address,
             machine=ANY_MACHINE if target.at else machine,
+            token=str(caller.secret.id or ""),
         )
         self.hello = _frame(message)
         if len(self.hello) > MAX_BYTES:
@@ -174,9 +161,7 @@ class CallerHandshake:
         is_meant = self._is_mac(mac, _FROM_SERVER, signed)
         self._is_other = self._is_mac(mac, _FROM_OTHER_SERVER, signed)
         if not (is_meant or self._is_other):
-            raise self._error(
-                UnauthenticatedError, f"does not have the token of its caller; {_SAME_TOKEN}"
-            )
+            raise self._error(UnauthenticatedError, _unknown_token_text(self._caller.secret))
         challenge = _message(pb.Challenge, signed)
         if challenge is None or len(challenge.nonce) != NONCE_BYTES:
             raise self._error(UnavailableError, "sent a malformed challenge")
@@ -219,18 +204,21 @@ class ServerHandshake:
     """The server's side of one handshake.
 
     Args:
-      secret: the token.
+      secret: the token of the server.
+      users: those whose tokens are accepted beside it.
       service: the service of the stream.
       hello_frame: the first frame that came.
 
     Attributes:
       hello: what the caller says in it. Nothing of it is proven before `check`.
+      user_token: the token of a user, with which the caller has to prove itself; None if it has to
+        have the server's own.
 
     Raises:
       UnauthenticatedError: if the frame is not one of this version of the handshake.
     """
 
-    def __init__(self, secret: Secret, service: str, hello_frame: bytes) -> None:
+    def __init__(self, secret: Secret, users: Users, service: str, hello_frame: bytes) -> None:
         version = version_of(hello_frame)
         hello = _message(pb.Hello, hello_frame) if version == VERSION else None
         if hello is None or len(hello.nonce) != NONCE_BYTES:
@@ -238,7 +226,8 @@ class ServerHandshake:
                 f"the stream did not begin with the handshake of version {VERSION} of jflow's "
                 "protocol"
             )
-        self._key = secret.key(service)
+        self.user_token = None if hello.token == str(secret.id or "") else _token_id(hello.token)
+        self._key = _key_for(self.user_token, secret, users).key(service)
         self._hello_frame = hello_frame
         self.hello = hello
         self._challenge = b""
@@ -283,6 +272,35 @@ def version_of(frame: bytes) -> int | None:
 def refusal_of_version(frame: bytes) -> bytes | None:
     """Returns the frame that refuses a hello of another version; None for any other frame."""
     return None if version_of(frame) in (None, VERSION) else _OWN_PREFIX
+
+
+def _token_id(text: str) -> TokenId:
+    token_id = TokenId.parse(text)
+    if token_id is None:
+        raise UnauthenticatedError(
+            "the caller names a token that is none of a user, or has that of the cluster, and this "
+            "server that of a user"
+        )
+    return token_id
+
+
+def _key_for(token_id: TokenId | None, secret: Secret, users: Users) -> Secret:
+    """Returns what a caller has to have: the server's token, or one of a user."""
+    if token_id is None:
+        return secret
+    # Both are computed in any case: the time to answer does not tell which users there are.
+    accepted, refused = secret.token_of(token_id), secret.no_token_of(token_id)
+    return Secret(accepted if users.accept(token_id) else refused)
+
+
+def _unknown_token_text(secret: Secret) -> str:
+    if secret.id is None:
+        return f"does not have the token of its caller; {_SAME_TOKEN}"
+    return (
+        f"does not accept the token {secret.id.serial} of the user {secret.id.user!r}, which may "
+        "have been revoked or have expired, or is one of another cluster: ask for another one "
+        "(`jflow token rotate`, where the servers run), and set JFLOW_TOKEN or JFLOW_TOKEN_FILE to it"
+    )
 
 
 def _mac(key: bytes, end: bytes, *frames: bytes) -> bytes:

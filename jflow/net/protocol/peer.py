@@ -27,10 +27,12 @@ from jflow.net.protocol.admission import enter, new_nonce
 from jflow.net.protocol.handshake import Caller, CallerHandshake
 from jflow.net.protocol.peer_link import CALLER, PeerLink, UnsentError
 from jflow.net.protocol.records import (
+    UNKNOWN_OWNER,
     Artifacts,
     Client,
     Registered,
     ServerInfo,
+    StepOwner,
 )
 from jflow.net.protocol.rpc import CallRequest
 from jflow.net.protocol.rpcs import (
@@ -50,7 +52,6 @@ from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
 from jflow.state.core.task import RECONNECT_TIMEOUT_S
 from jflow.state.effects.effect import Staging
-from jflow.state.fencing import Claim
 
 _LOG = logging.getLogger(__name__)
 _CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
@@ -160,10 +161,10 @@ class Peer:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
-        claim: Claim | None = None,
+        owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim)
+        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, owner)
         return REGISTER_PLANS.read(*await self._reply(incarnation, request))
 
     async def run_plans(

@@ -15,13 +15,19 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers.coroutines import Started
 from jflow.base.values import Array
-from jflow.net.protocol.records import Artifacts, Client, Registered, ServerInfo
+from jflow.net.protocol.records import (
+    UNKNOWN_OWNER,
+    Artifacts,
+    Client,
+    Registered,
+    ServerInfo,
+    StepOwner,
+)
 from jflow.net.protocol.services import WorkerSession
 from jflow.net.protocol.signatures import rpc_of
 from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
 from jflow.state.effects.effect import Staging
-from jflow.state.fencing import Claim
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -72,7 +78,7 @@ class TaskProxy(Protocol):
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
-        claim: Claim | None = None,
+        owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
         """See `WorkerService.register`."""
 
@@ -151,9 +157,9 @@ class OwnTask:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
-        claim: Claim | None = None,
+        owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
-        return await self._worker.register(plans, artifacts, is_restartable, claim)
+        return await self._worker.register(plans, artifacts, is_restartable, owner)
 
     def run_plans(
         self,

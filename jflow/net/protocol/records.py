@@ -12,6 +12,7 @@ from jflow.errors import InternalError
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, DataOffer
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.state.effects import Effect
+from jflow.state.fencing import Claim
 
 Artifacts = Mapping[str, Array]
 """Programs (as u8 arrays) and constants by digest."""
@@ -83,6 +84,25 @@ class ServerInfo:
 
 
 @dataclass(frozen=True)
+class StepOwner:
+    """Whose step registered plans are of: a client's session on the task of their master.
+
+    Attributes:
+      claim: under which the client works; None if it has claimed nothing.
+      session: its number in the list of sessions.
+      user: whose token the client has; "" if that of the cluster.
+    """
+
+    claim: Claim | None = None
+    session: int = 0
+    user: str = ""
+
+
+UNKNOWN_OWNER = StepOwner()
+"""Of plans whose master does not say more."""
+
+
+@dataclass(frozen=True)
 class Registered:
     """The handle of registered plans, or the digests of missing artifacts to send again with them.
 
@@ -107,6 +127,22 @@ class Piggybacked:
 
     caller: Task
     values: dict[int, Array | None] = field(default_factory=dict)
+
+
+def owner_to_proto(owner: StepOwner) -> pb.StepOwner:
+    """Converts the owner of a step to protobuf."""
+    claim = owner.claim
+    return pb.StepOwner(
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+        session=owner.session,
+        user=owner.user,
+    )
+
+
+def owner_from_proto(message: pb.StepOwner) -> StepOwner:
+    """Converts the owner of a step from protobuf. Raises InvalidArgumentError as `Claim`."""
+    claim = Claim(message.claim.name, message.claim.epoch) if message.HasField("claim") else None
+    return StepOwner(claim, message.session, message.user)
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:

@@ -213,11 +213,12 @@ class Service(Generic[S_contra]):
     Attributes:
       name: the name that transports use.
       role: the role of the server that serves it, for messages.
-      open: opens a session of the service on a server, for the task that calls, if it is one.
+      open: opens a session of the service on a server, for the task that calls, if it is one, and
+        the user, "" if the caller has the server's own token.
       rpcs: its RPCs by name.
     """
 
     name: str
     role: str
-    open: Callable[[Any, Task | None], S_contra]
+    open: Callable[[Any, Task | None, str], S_contra]
     rpcs: Mapping[str, Rpc[S_contra, ..., Any]]

@@ -15,8 +15,12 @@ from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.plan_codec import plan_to_proto, plans_from_proto
 from jflow.net.protocol.records import (
+    UNKNOWN_OWNER,
     Artifacts,
     Registered,
+    StepOwner,
+    owner_from_proto,
+    owner_to_proto,
 )
 from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
@@ -27,7 +31,6 @@ from jflow.net.protocol.services import MasterSession, WorkerService, WorkerSess
 from jflow.net.protocol.signatures import rpcs_of
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan import Plan
-from jflow.state.fencing import Claim
 
 S_contra = TypeVar("S_contra", contravariant=True)
 
@@ -133,13 +136,13 @@ def _register_plans(
     plans: Sequence[Plan],
     artifacts: Artifacts,
     is_restartable: bool = False,
-    claim: Claim | None = None,
+    owner: StepOwner = UNKNOWN_OWNER,
 ) -> Outgoing:
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
-        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+        owner=owner_to_proto(owner),
     )
     return message, list(artifacts.values())
 
@@ -148,8 +151,8 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     body = call.envelope.register_plans
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
-    claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
-    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
+    owner = owner_from_proto(body.owner)
+    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, owner))
 
 
 REGISTER_PLANS = Rpc(
@@ -167,7 +170,7 @@ def _table(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any]]
 MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
-    lambda server, _: server.open_master_session(),
+    lambda server, _, user: server.open_master_session(user),
     _table(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, RELEASE),
         *rpcs_of(MasterSession).values(),
@@ -177,7 +180,7 @@ MASTER: Service[MasterSession] = Service(
 WORKER: Service[WorkerSession] = Service(
     "jflow.v1.Worker/Peer",
     "a worker",
-    lambda server, caller: server.open_worker_session(caller),
+    lambda server, caller, _: server.open_worker_session(caller),
     _table(
         *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE),
         *rpcs_of(WorkerSession).values(),

@@ -17,12 +17,14 @@ from jflow.base.drivers.coroutines import Started
 from jflow.base.values import Array
 from jflow.net.protocol.credits import ReplySize
 from jflow.net.protocol.records import (
+    UNKNOWN_OWNER,
     Artifacts,
     Client,
     DeviceRecord,
     Piggybacked,
     Registered,
     ServerInfo,
+    StepOwner,
 )
 from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
@@ -34,7 +36,6 @@ from jflow.state.core.remote import remote
 from jflow.state.core.saves import StateSaves
 from jflow.state.effects import Effect
 from jflow.state.effects.effect import Staging
-from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart, JournalPosition, TaskJournal
 from jflow.state.watch import SessionWaits, StatusRequest, TaskReport
 
@@ -101,7 +102,7 @@ class WorkerService(Protocol):
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
-        claim: Claim | None = None,
+        owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
 
@@ -334,8 +335,12 @@ class ServerRoles(Protocol):
     def info(self) -> ServerInfo:
         """Returns the current server info."""
 
-    def open_master_session(self) -> MasterSession:
-        """Opens a session for a client."""
+    def open_master_session(self, user: str) -> MasterSession:
+        """Opens a session for a client.
+
+        Args:
+          user: whose token the client has; "" if that of the server.
+        """
 
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         """Opens a session for another server.

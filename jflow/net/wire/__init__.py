@@ -15,4 +15,5 @@ from jflow.net.wire.transports import TRANSPORTS as TRANSPORTS
 from jflow.net.wire.transports import cluster_name as cluster_name
 from jflow.net.wire.transports import connect as connect
 from jflow.net.wire.transports import load_secret as load_secret
+from jflow.net.wire.transports import load_users as load_users
 from jflow.net.wire.unix_sockets import remove_own_sockets as remove_own_sockets

@@ -7,7 +7,6 @@ needs only what gRPC and Python have.
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from jflow.base.cluster import CLIENT_NAME, OF_TASKS, ClusterSpec, certified_name, split_address
-from jflow.net.wire.private_files import loose_place, read_private
+from jflow.net.wire.private_files import loose_place, read_private, write_private
 from jflow.net.wire.tls import AUTHORITY_FILE
 
 _AUTHORITY_KEY_FILE = "ca.key"
@@ -69,7 +68,7 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
         task_key = ec.generate_private_key(ec.SECP256R1())
         certificate = _identity(name, hosts, task_key, (key, authority), days)
         path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
-        _write(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
 
@@ -107,8 +106,8 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write(key_path, _pem(key))
-    _write(path, certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(key_path, _pem(key))
+    write_private(path, certificate.public_bytes(serialization.Encoding.PEM))
     return key, certificate
 
 
@@ -186,11 +185,3 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.NoEncryption(),
     )
     return pem
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Atomically replaces a file, which only its owner can read."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    temporary.replace(path)

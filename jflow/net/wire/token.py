@@ -1,7 +1,8 @@
-"""The token: the shared secret of the clients and servers of one user.
+"""The token of this process: that of a cluster, or of one of its users.
 
-It is created at its first use, in a file that only the user can read, so on one machine nothing has
-to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
+The token of a cluster is created at its first use, in a file that only the user can read, so on one
+machine nothing has to be set up. Several machines need copies of that file, or the variable
+JFLOW_TOKEN.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from jflow.net.protocol.tokens import Secret, is_token_of_user
 from jflow.net.wire.private_files import make_private_directory, read_private
 
 _N_BYTES = 32
@@ -71,6 +73,11 @@ def _check_token(token: str, source: str) -> str:
     if not (token.isascii() and token.isprintable()):
         raise InvalidArgumentError(
             f"{source} has a token with characters that are not printable ASCII; {_HOW_TO_MAKE}"
+        )
+    if is_token_of_user(token) and Secret(token).id is None:
+        raise InvalidArgumentError(
+            f"{source} begins as the token of a user does and is none, perhaps only a part of it; "
+            "expected all of what `jflow token make` or `jflow token rotate` has printed"
         )
     return token
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from jflow.base.cluster import Target, checked_cluster_name
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.net.protocol import MasterClient, Secret, Transport
+from jflow.net.protocol import MasterClient, Secret, Transport, Users
 from jflow.net.wire.data_streams import chosen_data_streams
 from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.inproc import InprocTransport
 from jflow.net.wire.tls import Tls, load_tls
 from jflow.net.wire.token import load_token
+from jflow.net.wire.users import UsersFile, users_path
 
 _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 
@@ -37,6 +38,11 @@ TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
 def load_secret() -> Secret:
     """Loads this user's token. Raises as `load_token`."""
     return Secret(load_token())
+
+
+def load_users() -> Users:
+    """Loads the users of this cluster. Raises as `UsersFile`."""
+    return UsersFile(users_path())
 
 
 def cluster_name() -> str:

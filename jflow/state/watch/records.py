@@ -112,6 +112,7 @@ class SessionStatus(Record, frozen=True):
       n_waiting: how many of its calls have begun and wait for something.
       claim: the name and epoch that it works under; "" if it has claimed nothing.
       restarted: tasks that it used and that have restarted since: it fails on them.
+      user: whose token its client has; "" if that of the cluster.
     """
 
     number: Size
@@ -120,6 +121,7 @@ class SessionStatus(Record, frozen=True):
     n_waiting: Size
     claim: str = ""
     restarted: tuple[str, ...] = ()
+    user: str = ""
 
 
 class StepStatus(Record, frozen=True):
@@ -136,6 +138,7 @@ class StepStatus(Record, frozen=True):
       master: the task whose client it is of.
       claim: the name that the client had claimed; "" if it had claimed nothing.
       orphaned_s: since it was orphaned, in seconds; None if it was not.
+      user: whose token the client has; "" if that of the cluster.
     """
 
     step: str
@@ -145,6 +148,7 @@ class StepStatus(Record, frozen=True):
     master: str = ""
     claim: str = ""
     orphaned_s: Finite | None = None
+    user: str = ""
 
 
 class WaitStatus(Record, frozen=True):

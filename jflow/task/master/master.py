@@ -6,13 +6,12 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import LoopDriver
-from jflow.base.logs import event
+from jflow.base.logs import Field, event
 from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
 from jflow.state.fencing import Claim, Fences
@@ -23,13 +22,6 @@ from jflow.task.master.session import ClientSession
 from jflow.task.master.view import ServerView
 
 _LOG = logging.getLogger(__name__)
-
-
-class _SessionEntry(NamedTuple):
-    """The number of a session and the time at which it was opened."""
-
-    number: int
-    at: float
 
 
 class Master:
@@ -54,15 +46,16 @@ class Master:
             info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
         )
         self._numbers = itertools.count(1)
-        self._sessions: dict[ClientSession, _SessionEntry] = {}
+        self._sessions: dict[ClientSession, float] = {}
         self._with_steps: set[ClientSession] = set()
         self._sampler = StepSampler()
         self._servers.fences.add_user(self._used_claims)
 
-    def open_session(self) -> MasterSession:
-        """Opens a session for a client."""
-        session = ClientSession(self._servers, self._sampler, self._reset, self._begin, self._close)
-        self._sessions[session] = _SessionEntry(next(self._numbers), now())
+    def open_session(self, user: str = "") -> MasterSession:
+        """Opens a session for a client, with the token of a user, or the server's own for ""."""
+        calls = (self._reset, self._begin, self._close)
+        session = ClientSession(self._servers, self._sampler, *calls, next(self._numbers), user)
+        self._sessions[session] = now()
         return session
 
     def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:
@@ -73,7 +66,7 @@ class Master:
         present = now()
         sessions = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
         page = sessions[request.first : request.first + request.limit]
-        return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
+        return len(sessions), tuple(one.status(present - at) for one, at in page)
 
     def coordinators(self) -> CoordinatorList:
         """Returns the coordinators of all sessions, as published by their clients."""
@@ -87,14 +80,14 @@ class Master:
 
     def _begin(self, session: ClientSession) -> None:
         self._with_steps.add(session)
-        event(_LOG, logging.INFO, "session_opened", session=self._sessions[session].number)
+        event(_LOG, logging.INFO, "session_opened", **_named(session))
 
     def _close(self, session: ClientSession) -> None:
         opened = self._sessions.pop(session, None)
         if opened is not None and session in self._with_steps:
             self._with_steps.discard(session)
-            number, age = opened.number, round(now() - opened.at, 3)
-            event(_LOG, logging.INFO, "session_closed", session=number, age_s=age)
+            age = round(now() - opened, 3)
+            event(_LOG, logging.INFO, "session_closed", **_named(session), age_s=age)
 
     async def _reset(
         self,
@@ -113,10 +106,10 @@ class Master:
             )
         others = [session for session in self._sessions if session is not caller]
         names = ", ".join(map(repr, containers))
-        event(_LOG, logging.INFO, "reset", containers=names, n_sessions=len(others))
+        requested = {"containers": names, "n_sessions": len(others), **_by(caller)}
+        event(_LOG, logging.INFO, "reset", **requested)
         for session in others:
-            number = self._sessions[session].number
-            event(_LOG, logging.INFO, "session_expired", session=number, reason="reset")
+            event(_LOG, logging.INFO, "session_expired", **_named(session), reason="reset")
             session.end(
                 AbortedError(
                     f"Session is not found: it ended because containers {list(containers)} of "
@@ -144,3 +137,12 @@ class Master:
             doing = f"containers {list(containers)} could not be reset"
             error.with_context(task=str(task), doing=doing)
             raise
+
+
+def _named(session: ClientSession) -> dict[str, Field]:
+    """Returns the fields by which events name a session, and its user if there is one."""
+    return {"session": session.number, **_by(session)}
+
+
+def _by(session: ClientSession) -> dict[str, Field]:
+    return {"user": session.user} if session.user else {}

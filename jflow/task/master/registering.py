@@ -15,9 +15,8 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import AbortedError, RestartedError, UnavailableError
-from jflow.net.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered
+from jflow.net.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered, StepOwner
 from jflow.plan import Plan, feed_indices, fetch_indices
-from jflow.state.core import SessionClaim
 from jflow.state.moves import MovedError, changes_of
 from jflow.task.master.step_runner import RegisteredStep, TaskPlans
 from jflow.task.master.view import ServerView
@@ -31,13 +30,13 @@ class Registrar:
 
     Args:
       servers: the master's view of the cluster.
-      claim: the claim of the session.
+      owner: gives the session, with the claim that it has at the moment.
     """
 
-    def __init__(self, servers: ServerView, claim: SessionClaim) -> None:
+    def __init__(self, servers: ServerView, owner: Callable[[], StepOwner]) -> None:
         self._servers = servers
         self._own_task = servers.info().task
-        self._claim = claim
+        self._owner = owner
         self._incarnations: dict[Task, int] = {}
 
     def restarted(self) -> tuple[Task, ...]:
@@ -239,8 +238,8 @@ class Registrar:
     async def _register(
         self, entry: TaskPlans, artifacts: Artifacts, deadline: Deadline
     ) -> Registered:
-        task, claim = entry.task, self._claim.claim
+        task = entry.task
         async with deadline.bounding(f"registering the step on {task}", str(task)):
             return await entry.proxy.register(
-                entry.incarnation, entry.plans, artifacts, entry.is_restartable, claim
+                entry.incarnation, entry.plans, artifacts, entry.is_restartable, self._owner()
             )

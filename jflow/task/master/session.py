@@ -16,12 +16,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import Job
 from jflow.base.failpoints import async_failpoint
-from jflow.errors import (
-    AbortedError,
-    InvalidArgumentError,
-    OpError,
-    UnavailableError,
-)
+from jflow.errors import AbortedError, InvalidArgumentError, OpError, UnavailableError
 from jflow.net.protocol import (
     Array,
     Artifacts,
@@ -31,6 +26,7 @@ from jflow.net.protocol import (
     ReplySize,
     Staging,
     Started,
+    StepOwner,
     UnregisteredError,
     Waited,
 )
@@ -79,9 +75,12 @@ class ClientSession:
       reset: frees containers on all tasks on behalf of this session.
       began: called when it has registered its first step.
       closed: called when the session closes.
+      number: counts the sessions of the master.
+      user: whose token its client has; "" if that of the server.
 
     Attributes:
       watch, state: see `MasterSession`.
+      number, user: as given.
       coordinator: the status of its coordinator, as published by its client; None if it has none.
     """
 
@@ -94,7 +93,10 @@ class ClientSession:
         ],
         began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
+        number: int,
+        user: str,
     ) -> None:
+        self.number, self.user = number, user
         self.coordinator: CoordinatorStatus | None = None
         self._servers = servers
         self._sampler = sampler
@@ -109,19 +111,13 @@ class ClientSession:
         self._own_ids = [range(first, first + N_STEP_IDS)]
         self._steps: dict[int, RegisteredStep] = {}
         self._claim = SessionClaim(servers)
-        self._registrar = Registrar(servers, self._claim)
+        self._registrar = Registrar(servers, self._owner)
         self._running: set[Job[Any]] = set()
         self._connecting: dict[Task, float] = {}
         self._end: AbortedError | None = None
         self.watch = ClusterWatch(servers)
-        self.state = ClusterState(
-            servers,
-            self,
-            self._claim,
-            self._running,
-            self._check_open,
-            self._registrar.patience,
-        )
+        shared = (self._claim, self._running, self._check_open, self._registrar.patience)
+        self.state = ClusterState(servers, self, *shared)
 
     @property
     def only_watches(self) -> bool:
@@ -133,13 +129,16 @@ class ClientSession:
         """The claim under which it works; None if it has claimed nothing."""
         return self._claim.claim
 
-    def status(self, number: int, age_s: float) -> SessionStatus:
-        """Returns its status for watchers, given its number and age in seconds."""
+    def _owner(self) -> StepOwner:
+        return StepOwner(self._claim.claim, self.number, self.user)
+
+    def status(self, age_s: float) -> SessionStatus:
+        """Returns its status for watchers, given its age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
         restarted = tuple(map(str, self._registrar.restarted()))
         n_steps, n_running = len(self._steps), len(self._running)
-        return SessionStatus(number, age_s, n_steps, n_running, claimed, restarted)
+        return SessionStatus(self.number, age_s, n_steps, n_running, claimed, restarted, self.user)
 
     # Calls of the client ----------------------------------------------------------------------
 

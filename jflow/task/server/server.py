@@ -30,9 +30,17 @@ from jflow.net.protocol import (
     ServerInfo,
     ServerLocation,
     Transport,
+    Users,
     WorkerSession,
 )
-from jflow.net.wire import TRANSPORTS, cluster_name, file_system_id, load_secret, load_tls
+from jflow.net.wire import (
+    TRANSPORTS,
+    cluster_name,
+    file_system_id,
+    load_secret,
+    load_tls,
+    load_users,
+)
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla import export_platform
 from jflow.state.checkpoint_files import ANYWHERE
@@ -190,7 +198,9 @@ class Server(Closing):
             transport = TRANSPORTS[self._protocol](tls)
             location = location_at(hosts)
             counts = {} if self._config is None else self._config.device_count
-            terms = _Terms(load_secret(), cluster_name(), location, self._defaults, counts)
+            terms = _Terms(
+                load_secret(), load_users(), cluster_name(), location, self._defaults, counts
+            )
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
@@ -287,12 +297,13 @@ class _Terms(NamedTuple):
     """The authentication, the identity and the session options of a server.
 
     Attributes:
-      secret, cluster_name, location: see `Endpoint`.
+      secret, users, cluster_name, location: see `Endpoint`.
       session_defaults: see `ServerInfo`.
       device_counts: the largest number of devices of a type.
     """
 
     secret: Secret
+    users: Users
     cluster_name: str
     location: ServerLocation
     session_defaults: bytes
@@ -337,7 +348,7 @@ class _Running:
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.tasks, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
+        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name, terms.users)
         self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
 
     def info(self) -> ServerInfo:
@@ -353,8 +364,8 @@ class _Running:
     def set_cluster(self, cluster: ClusterSpec) -> None:
         self.tasks.cluster = cluster
 
-    def open_master_session(self) -> MasterSession:
-        return self.master.open_session()
+    def open_master_session(self, user: str) -> MasterSession:
+        return self.master.open_session(user)
 
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)

@@ -13,12 +13,11 @@ from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
 from jflow.base.values import Array, SentArray
 from jflow.errors import InvalidArgumentError, UnavailableError, UnimplementedError
-from jflow.net.protocol import Piggybacked, Waited
+from jflow.net.protocol import Piggybacked, StepOwner, Waited
 from jflow.plan import Recv, Send
 from jflow.plan.trace.record import Recorder
 from jflow.state.core import WritesOfTask
 from jflow.state.core.task import TasksOfCluster
-from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, Use
 from jflow.state.resources import Containers
 from jflow.task.execution.linked import LinkedPlan
@@ -38,7 +37,7 @@ class RegisteredPlans:
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
-      claim: the claim of their client when they were registered.
+      owner: whose step it is; its claim is that of the moment when they were registered.
       writes: what they write.
       refusal: the error for running them in a step applied once, if they do not support that.
       master: the task of the master that registered them.
@@ -51,7 +50,7 @@ class RegisteredPlans:
     use: Use
     is_restartable: bool
     writes_often: bool
-    claim: Claim | None
+    owner: StepOwner
     writes: WritesOfTask
     refusal: UnimplementedError | None
     master: Task

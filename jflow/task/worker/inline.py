@@ -268,7 +268,7 @@ def inline_plan(registered: RegisteredPlans, context: WorkerContext) -> Inline |
 
     A later claim ends what runs under a claim, by its task.
     """
-    if registered.claim is not None:
+    if registered.owner.claim is not None:
         return None
     match classify(registered.plans):
         case SingleProgram() | SeveralPrograms() as programs:

@@ -53,8 +53,9 @@ class RunningSteps:
                 tuple(str(linked.plan.device) for linked in registered.plans),
                 tuple(wait.cause for wait in found if wait.cause),
                 str(registered.master),
-                "" if registered.claim is None else registered.claim.name,
+                "" if registered.owner.claim is None else registered.owner.claim.name,
                 found[0].orphaned_s,
+                registered.owner.user,
             )
             for step, registered, found in page
         )

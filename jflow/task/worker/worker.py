@@ -23,12 +23,14 @@ from jflow.base.failpoints.points import actions as failpoints_on
 from jflow.base.values import memory_bytes
 from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.net.protocol import (
+    UNKNOWN_OWNER,
     Array,
     Artifacts,
     Client,
     Piggybacked,
     Registered,
     Started,
+    StepOwner,
 )
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.plan.trace.record import Recorder, TaskRecord
@@ -157,7 +159,7 @@ class Worker:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
-        claim: Claim | None = None,
+        owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
         """Compiles and links plans, and keeps them ready to run.
 
@@ -171,8 +173,8 @@ class Worker:
           FencedError: if there was a later claim.
           MovedError: if state has moved that they use.
         """
-        if claim is not None:
-            await self.claims.admit(claim)
+        if owner.claim is not None:
+            await self.claims.admit(owner.claim)
         self._linker.check(plans, artifacts)
         states = states_of(plans)
         await self.moves.plans.released(states)
@@ -199,7 +201,7 @@ class Worker:
             use,
             is_restartable,
             writes_often(plans),
-            claim,
+            owner,
             writes_of(linked),
             unsupported(plans),
             self._sender.task or self._context.task,
@@ -260,9 +262,9 @@ class Worker:
         registered = self._registered.get(handle) or self._missing_plans(handle)
         if not self.can_piggyback or len(registered.plans) != 1:
             piggybacked = None
-        if registered.claim is None:
+        if registered.owner.claim is None:
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
-        with self.claims.running(registered.claim):
+        with self.claims.running(registered.owner.claim):
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
 
     def begin_plans(
@@ -422,11 +424,11 @@ class Worker:
     def needs_task(self, handle: int) -> bool:
         """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
         registered = self._registered.get(handle)
-        return registered is not None and registered.claim is not None
+        return registered is not None and registered.owner.claim is not None
 
     def _used_claims(self) -> Iterator[Claim]:
         """Returns the claims of registered plans."""
-        return (one.claim for one in self._registered.values() if one.claim is not None)
+        return (one.owner.claim for one in self._registered.values() if one.owner.claim is not None)
 
     def _missing_plans(self, handle: int) -> NoReturn:
         task = str(self._context.task)

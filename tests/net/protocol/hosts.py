@@ -39,6 +39,7 @@ from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.templates import TemplateDecoder
+from jflow.net.protocol.tokens import NO_USERS, Users
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import load_tls, machine_id
 from jflow.net.wire.grpc_channels import aio_channel, method_of, server_options
@@ -188,6 +189,7 @@ class Host:
     incarnation: int = INCARNATION
     task: Task = TASK
     cluster_name: str = ""
+    users: Users = NO_USERS
     script: dict = field(default_factory=dict)
     sessions: list = field(default_factory=list)
     cluster: ClusterSpec = field(
@@ -198,7 +200,7 @@ class Host:
         device = DeviceRecord(Device(self.task, "CPU", 0), "cpu", self.incarnation)
         return ServerInfo(self.task, self.incarnation, self.cluster, (device,), 5)
 
-    def open_master_session(self):
+    def open_master_session(self, user=""):
         self.sessions.append(Session(self.script))
         return self.sessions[-1]
 
@@ -259,7 +261,7 @@ def transport(tls=None):
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
     location = ServerLocation(machine=machine_id(), is_local=True)
-    endpoint = Endpoint(host, Secret(TOKEN), location, host.cluster_name)
+    endpoint = Endpoint(host, Secret(TOKEN), location, host.cluster_name, host.users)
     return transport(tls).listener(endpoint.services())
 
 
@@ -369,7 +371,7 @@ async def met(context, service=MASTER.name):
 
     The first envelope that is sent on it is the answer that ends the handshake.
     """
-    handshake = ServerHandshake(Secret(TOKEN), service, await context.read())
+    handshake = ServerHandshake(Secret(TOKEN), NO_USERS, service, await context.read())
     await context.write(handshake.challenge(new_nonce(), is_other=False))
     handshake.check(await context.read())
     return RawClient(context, handshake)

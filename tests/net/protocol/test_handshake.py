@@ -22,6 +22,7 @@ from jflow.net.protocol.handshake import (
 )
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation
 from jflow.net.protocol.rpcs import MASTER, WORKER
+from jflow.net.protocol.tokens import NO_USERS
 from jflow.net.protocol.v1 import handshake_pb2 as pb_handshake
 from tests.net.protocol.hosts import TASK, TOKEN
 
@@ -37,8 +38,8 @@ def _caller(token=TOKEN, service=MASTER.name, target=TARGET, nonce=ONE, **caller
     return handshake
 
 
-def _server(hello, token=TOKEN, service=MASTER.name):
-    return ServerHandshake(Secret(token), service, hello)
+def _server(hello, token=TOKEN, service=MASTER.name, users=NO_USERS):
+    return ServerHandshake(Secret(token), users, service, hello)
 
 
 # The state machines -------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from jflow.net.protocol import Secret
 from jflow.net.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation
 from jflow.net.protocol.rpcs import MASTER, WORKER
+from jflow.net.protocol.tokens import NO_USERS
 from tests.net.protocol.hosts import TOKEN
 
 PLACES = (
@@ -68,7 +69,7 @@ class Network:
         self.frames.append(end.handshake.first_frame(place[1]))
 
     def accept(self, service: str, place: tuple[str, str], hello: bytes) -> None:
-        handshake = ServerHandshake(Secret(TOKEN), service, hello)
+        handshake = ServerHandshake(Secret(TOKEN), NO_USERS, service, hello)
         address, machine = place
         cluster, location = ClusterSpec({"ps": [address]}), ServerLocation(machine=machine)
         identity = ServerIdentity(Task("ps", 0), 1, cluster, "", location)

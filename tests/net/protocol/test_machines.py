@@ -11,6 +11,7 @@ from jflow.net.protocol import Secret, ServerLocation
 from jflow.net.protocol.handshake import ANY_MACHINE, Caller, CallerHandshake, ServerHandshake
 from jflow.net.protocol.identity import ServerIdentity
 from jflow.net.protocol.rpcs import MASTER
+from jflow.net.protocol.tokens import NO_USERS
 from jflow.net.protocol.v1 import handshake_pb2 as pb
 from jflow.net.wire import connect
 from tests.net.protocol import hosts
@@ -94,7 +95,7 @@ def test_where_one_end_does_not_know_its_machine_it_is_not_the_same_one():
 
 def _hello(target, machine):
     caller = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, target), bytes(32))
-    return ServerHandshake(Secret(TOKEN), MASTER.name, caller.first_frame(machine)).hello
+    return ServerHandshake(Secret(TOKEN), NO_USERS, MASTER.name, caller.first_frame(machine)).hello
 
 
 def test_a_caller_says_its_machine_unless_its_target_leads_through_a_tunnel():
@@ -108,7 +109,9 @@ def test_the_machine_is_proven():
     """A relay that changes it has a server that proves something else than the caller asks."""
     caller = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
     hello = caller.first_frame(HERE)
-    changed = ServerHandshake(Secret(TOKEN), MASTER.name, hello.replace(b"boot:1", b"boot:2"))
+    changed = ServerHandshake(
+        Secret(TOKEN), NO_USERS, MASTER.name, hello.replace(b"boot:1", b"boot:2")
+    )
     assert changed.hello.machine == THERE
     with pytest.raises(errors.UnauthenticatedError):
         caller.prove(changed.challenge(bytes(32), is_other=False))
@@ -117,7 +120,7 @@ def test_the_machine_is_proven():
 def test_what_answers_before_it_was_asked_is_not_believed():
     caller = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
     other = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
-    server = ServerHandshake(Secret(TOKEN), MASTER.name, other.first_frame(HERE))
+    server = ServerHandshake(Secret(TOKEN), NO_USERS, MASTER.name, other.first_frame(HERE))
     with pytest.raises(errors.UnavailableError, match="does not answer as a jflow server does"):
         caller.prove(server.challenge(bytes(32), is_other=False))
 

@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from jflow.base.cluster import Target
-from jflow.net.protocol.handshake import Caller, CallerHandshake, Secret
+from jflow.net.protocol import Secret
+from jflow.net.protocol.handshake import Caller, CallerHandshake
 from jflow.net.protocol.rpcs import MASTER
 from jflow.net.wire.hang_up import HangUps
 from tests.net.protocol.hosts import PATIENCE_S, SESSION_METHOD, Host, on_loop, serving

@@ -157,9 +157,7 @@ def test_links_that_lead_nowhere_but_to_each_other_are_an_error(own: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.filterwarnings(
-    "ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_point_closes_no_descriptor_twice(own: Path) -> None:
     """Closed twice, it may be another thread's by then; here it would be an OSError."""
     path = own / "deep" / ".." / "secret"

@@ -17,7 +17,7 @@ SECRET = "a secret of many more letters"
 # Loads the one module without the rest of jflow, so that the processes start at once.
 RACER = """
 import sys, types
-for name in ("jflow", "jflow.net", "jflow.net.wire"):
+for name in ("jflow", "jflow.net", "jflow.net.wire", "jflow.net.protocol"):
     package = sys.modules[name] = types.ModuleType(name)
     package.__path__ = ["/".join([sys.argv[1], *name.split(".")])]
 from jflow.net.wire.token import load_token

@@ -116,6 +116,7 @@ const TABLES = {
     id: (row) => `${row.task} ${row.number}`,
     columns: [
       { head: "session", key: (row) => row.number, text: (row) => count(row.number), number: true },
+      { head: "user", key: (row) => row.user || "-" },
       { head: "on", key: (row) => row.task },
       { head: "open for", key: (row) => row.age_s, text: (row) => seconds(row.age_s), number: true },
       { head: "steps registered", key: (row) => row.n_steps, text: (row) => count(row.n_steps), number: true },

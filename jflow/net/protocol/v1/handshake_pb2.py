@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18jflow/v1/handshake.proto\x12\x08jflow.v1\"\x9a\x01\n\x05Hello\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12\x16\n\x0e\x63\x61ller_address\x18\x07 \x01(\t\x12\x0f\n\x07machine\x18\x08 \x01(\tJ\x04\x08\x10\x10 \" \n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\x0cJ\x04\x08\x10\x10 b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18jflow/v1/handshake.proto\x12\x08jflow.v1\"\xa9\x01\n\x05Hello\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x06 \x01(\t\x12\x16\n\x0e\x63\x61ller_address\x18\x07 \x01(\t\x12\x0f\n\x07machine\x18\x08 \x01(\t\x12\r\n\x05token\x18\t \x01(\tJ\x04\x08\x10\x10 \" \n\tChallenge\x12\r\n\x05nonce\x18\x01 \x01(\x0cJ\x04\x08\x10\x10 b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'jflow.v1.handshake_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLO']._serialized_start=39
-  _globals['_HELLO']._serialized_end=193
-  _globals['_CHALLENGE']._serialized_start=195
-  _globals['_CHALLENGE']._serialized_end=227
+  _globals['_HELLO']._serialized_end=208
+  _globals['_CHALLENGE']._serialized_start=210
+  _globals['_CHALLENGE']._serialized_end=242
 # @@protoc_insertion_point(module_scope)

@@ -5,7 +5,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("nonce", "cluster", "task", "incarnation", "address", "caller", "caller_address", "machine")
+    __slots__ = ("nonce", "cluster", "task", "incarnation", "address", "caller", "caller_address", "machine", "token")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -14,6 +14,7 @@ class Hello(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     CALLER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     cluster: str
     task: str
@@ -22,7 +23,8 @@ class Hello(_message.Message):
     caller: str
     caller_address: str
     machine: str
-    def __init__(self, nonce: _Optional[bytes] = ..., cluster: _Optional[str] = ..., task: _Optional[str] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., caller: _Optional[str] = ..., caller_address: _Optional[str] = ..., machine: _Optional[str] = ...) -> None: ...
+    token: str
+    def __init__(self, nonce: _Optional[bytes] = ..., cluster: _Optional[str] = ..., task: _Optional[str] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., caller: _Optional[str] = ..., caller_address: _Optional[str] = ..., machine: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Challenge(_message.Message):
     __slots__ = ("nonce",)

@@ -1,0 +1,68 @@
+"""`UserStreams`: ends the streams of users whose tokens are no longer accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from jflow.base.logs import event
+from jflow.errors import UnauthenticatedError
+from jflow.net.protocol.tokens import TokenId, Users
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often to look whether the tokens of open streams are still accepted, in seconds."""
+
+
+class UserStreams:
+    """The open streams of callers that have the token of a user. On the event loop only.
+
+    Args:
+      users: those whose tokens are accepted.
+    """
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self._open: dict[Callable[[UnauthenticatedError], None], TokenId] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def ending(
+        self, token_id: TokenId | None, refuse: Callable[[UnauthenticatedError], None]
+    ) -> Iterator[None]:
+        """Context manager in which a stream is open that ends when its token is not accepted.
+
+        Args:
+          token_id: with which its caller has proven itself; None for the server's own token, which
+            is always accepted.
+          refuse: ends the stream.
+        """
+        if token_id is None:
+            yield
+            return
+        self._open[refuse] = token_id
+        self._look()  # it may have been revoked since the handshake
+        try:
+            yield
+        finally:
+            del self._open[refuse]
+
+    def _look(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for refuse, token_id in [*self._open.items()]:
+            if not self._users.accept(token_id):
+                user, serial = token_id
+                event(_LOG, logging.INFO, "token_refused", user=user, token=serial)
+                refuse(
+                    UnauthenticatedError(
+                        f"the token {serial} of the user {user!r} was revoked or has expired, so "
+                        "their sessions have ended"
+                    )
+                )
+        self._timer = (
+            asyncio.get_running_loop().call_later(LOOK_S, self._look) if self._open else None
+        )

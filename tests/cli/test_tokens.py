@@ -1,0 +1,64 @@
+"""`jflow token`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jflow.cli.main import main
+from jflow.net.protocol import Secret
+from jflow.net.wire import load_secret
+from jflow.net.wire.users import UsersFile, users_path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("JFLOW_TOKEN", "JFLOW_TOKEN_FILE", "JFLOW_USERS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(["token", *arguments]) == code
+    written = capsys.readouterr()
+    return written.err if code else written.out
+
+
+def test_tokens_are_made_listed_rotated_and_revoked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Secret(shown(capsys, "make", "ann").strip()).id
+    assert shown(capsys, "make", "bob", "-o", str(folder / "bob")) == ""
+    assert (folder / "bob").stat().st_mode & 0o777 == 0o600
+    bob = Secret((folder / "bob").read_text().strip())
+    second = Secret(shown(capsys, "rotate", "ann", "--keep-hours", "1").strip()).id
+    users = UsersFile(users_path())
+    assert first is not None
+    assert second is not None
+    assert bob.id is not None
+    assert all(map(users.accept, (first, second, bob.id)))
+    assert bob.key("x") == Secret(load_secret().token_of(bob.id)).key("x")
+    lines = shown(capsys, "list").splitlines()
+    assert lines[0].split() == ["USER", "TOKEN", "MADE", "ACCEPTED"]
+    assert [line.split()[:2] for line in lines[1:]] == [[*first], [*second], [*bob.id]]
+    assert [line.split()[4] for line in lines[1:]] == ["until", "yes", "yes"]
+    assert shown(capsys, "revoke", "ann") == ""
+    assert [users.accept(one) for one in (first, second, bob.id)] == [False, False, True]
+
+
+def test_what_cannot_be_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = shown(capsys, "make", "ann").strip()
+    assert "rotate ann" in shown(capsys, "make", "ann", code=2)
+    assert "no user 'bob'" in shown(capsys, "revoke", "bob", code=2)
+    assert "0 or more" in shown(capsys, "rotate", "ann", "--keep-hours", "-1", code=2)
+    assert "cannot be written" in shown(
+        capsys, "rotate", "ann", "-o", str(folder / "no" / "file"), code=2
+    )
+    monkeypatch.setenv("JFLOW_TOKEN", token)
+    assert "has the token of the user 'ann'" in shown(capsys, "make", "bob", code=2)
+    monkeypatch.setenv("JFLOW_TOKEN", token[:-5])
+    assert "perhaps only a part of it" in shown(capsys, "make", "bob", code=2)

@@ -1,0 +1,137 @@
+"""The file of users: what is written to it, and what a server accepts while it changes."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jflow.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from jflow.net.protocol.tokens import TokenId
+from jflow.net.wire import users as users_module
+from jflow.net.wire.users import (
+    UsersFile,
+    make_token,
+    read_users,
+    revoke_tokens,
+    rotate_token,
+    users_path,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "private" / "users.json"
+
+
+def test_a_server_accepts_what_the_file_has_at_that_moment(path):
+    users = UsersFile(path)
+    ann = make_token(path, "ann")
+    bob = make_token(path, "bob")
+    assert users.accept(ann)
+    assert not users.accept(TokenId("bob", ann.serial))
+    later = rotate_token(path, "ann")
+    assert [users.accept(one) for one in (ann, later, bob)] == [False, True, True]
+    revoke_tokens(path, "ann")
+    assert [users.accept(one) for one in (ann, later, bob)] == [False, False, True]
+    again = make_token(path, "ann")
+    assert [users.accept(one) for one in (ann, later, again)] == [False, False, True]
+    path.unlink()
+    assert not users.accept(bob)
+
+
+def test_a_former_token_is_accepted_for_the_time_that_is_given(path, monkeypatch):
+    users, former = UsersFile(path), make_token(path, "ann")
+    second = rotate_token(path, "ann", keep_s=3600)
+    third = rotate_token(path, "ann", keep_s=7200)
+    assert all(map(users.accept, (former, second, third)))
+    start = time.time()
+    monkeypatch.setattr(users_module.time, "time", lambda: start + 3700)
+    assert [users.accept(one) for one in (former, second, third)] == [False, True, True]
+    monkeypatch.setattr(users_module.time, "time", lambda: start + 7300)
+    assert [users.accept(one) for one in (former, second, third)] == [False, False, True]
+    rotate_token(path, "ann")
+    assert {*read_users(path)["ann"].tokens}.isdisjoint({former.serial, second.serial})
+
+
+def test_names_that_cannot_be_are_refused_and_known_ones_are_not_made_again(path):
+    for name in ("", "Ann", "a b", "a" * 64, "ä", "-a", "../a", "a\n"):
+        with pytest.raises(InvalidArgumentError, match="cannot be the name of a user"):
+            make_token(path, name)
+    assert not path.exists()
+    make_token(path, "ann")
+    with pytest.raises(AlreadyExistsError, match="jflow token rotate ann"):
+        make_token(path, "ann")
+    for change in (rotate_token, revoke_tokens):
+        with pytest.raises(NotFoundError, match=r"no user 'bob' in .*; there are ann"):
+            change(path, "bob")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"user": {}}',
+        '{"users": {"Ann": {"tokens": {}}}}',
+        '{"users": {"ann": {"tokens": {"12": {"made": 0}}}}}',
+        '{"users": {"ann": {"tokens": {"0123456789abcdef": {}}}}}',
+        '{"users": {"ann": {"tokens": {"0123456789abcdef": {"made": 0, "role": "all"}}}}}',
+    ],
+)
+def test_a_malformed_file_is_an_error_and_accepts_no_user(path, content, caplog):
+    ann = make_token(path, "ann")
+    users = UsersFile(path)
+    assert users.accept(ann)
+    path.write_text(content)
+    assert not users.accept(ann)
+    assert [one.msg for one in caplog.records] == ["users_unreadable"]
+    for act in (read_users, UsersFile, lambda one: make_token(one, "bob")):
+        with pytest.raises(InvalidArgumentError, match=rf"{path} is malformed"):
+            act(path)
+    assert path.read_text() == content
+
+
+def test_a_file_that_others_may_replace_is_refused(path):
+    ann = make_token(path, "ann")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    users = UsersFile(path)
+    path.chmod(0o644)
+    assert users.accept(ann)
+    path.chmod(0o666)
+    with pytest.raises(PermissionDeniedError):
+        read_users(path)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionDeniedError, match=r"file/users.json"):
+        make_token(tmp_path / "file" / "users.json", "ann")
+
+
+def test_two_that_change_it_at_once_lose_nothing(path):
+    with ThreadPoolExecutor(8) as pool:
+        made = [*pool.map(lambda i: make_token(path, f"user-{i}"), range(40))]
+    users = UsersFile(path)
+    assert all(map(users.accept, made))
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_the_file_has_no_token(path):
+    ann = make_token(path, "ann")
+    (entry,) = json.loads(path.read_text())["users"]["ann"]["tokens"].items()
+    assert entry[0] == ann.serial
+    assert [*entry[1]] == ["made"]
+
+
+def test_which_file_it_is(tmp_path):
+    assert users_path({"JFLOW_USERS_FILE": "/a/b"}) == users_path({"JFLOW_USERS_FILE": "/a/b"})
+    assert str(users_path({"JFLOW_USERS_FILE": "/a/b"})) == "/a/b"
+    assert users_path({}).parts[-2:] == (".jflow", "users.json")
