@@ -299,7 +299,7 @@ def _unknown_token_text(secret: Secret) -> str:
     return (
         f"does not accept the token {secret.id.serial} of the user {secret.id.user!r}, which may "
         "have been revoked or have expired, or is one of another cluster: ask for another one "
-        "(`jflow token rotate`, where the servers run), and set JFLOW_TOKEN or JFLOW_TOKEN_FILE to it"
+        "(`jflow token rotate`, where the servers run), and set JFLOW_TOKEN or JFLOW_TOKEN_FILE"
     )
 
 
