@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jflow.base.files import replacing
 from jflow.base.text import printable, table
 from jflow.cli.status import PARTIAL
 
@@ -129,7 +130,8 @@ def _save(replay: Replay, path: Path) -> None:
 
     from numpy.lib.format import write_array  # noqa: PLC0415
 
-    with ZipFile(path, "w") as archive:  # as numpy.savez, which takes no variable named "file"
+    # As numpy.savez, which takes no variable named "file".
+    with replacing(path, follows=True) as whole, ZipFile(whole, "w") as archive:
         for name, value in replay.variables.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 write_array(file, value, allow_pickle=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from jflow.base.files import replace_file
 from jflow.base.text import bytes_text, seconds_text, table
 from jflow.cli.status import PARTIAL, connected
 from jflow.cli.targets import add_options
@@ -79,7 +80,7 @@ def _timeline(options: argparse.Namespace) -> int:
         waited = f"no step ended in {options.wait:g} s"
         raise DeadlineExceededError(f"{waited}; --wait says for how long to wait for steps")
     trace = combined(steps)
-    output.write_text(_content(trace, output))
+    replace_file(output, _content(trace, output), follows=True)
     print(_summary(trace, len(steps)))
     where = ": open it at https://ui.perfetto.dev" if output.suffix == ".json" else ""
     print(f"{len(steps)} {'step' if len(steps) == 1 else 'steps'} in {output}{where}")

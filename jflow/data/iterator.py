@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from jflow.base.files import replace_file
 from jflow.base.handles import Closing
 from jflow.base.tracebacks import handled, hide_frames
 from jflow.data.stream import Cursor, State
@@ -47,9 +48,7 @@ class FilePosition:
 
     def save(self, text: str) -> None:
         """Replaces the file atomically."""
-        new = self._path.with_name(f"{self._path.name}.new")
-        new.write_text(text)
-        new.replace(self._path)
+        replace_file(self._path, text)
 
 
 def encode_position(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from jflow.base.files import replace_file
 from jflow.compiler.schedule import ONE_PORT, UNLIMITED, Problem
 from jflow.compiler.schedule.exact import optimal
 from jflow.compiler.schedule.exhaustive import exhaustive_optimum
@@ -135,7 +136,7 @@ def write_optima(path: Path, optima: Sequence[KnownOptimum]) -> None:
         row = [*asdict(known.case).values(), known.digest]
         lines.append(json.dumps([*row, known.makespan, known.bound, known.solver]))
     text = ",\n".join(lines)
-    path.write_text(f'{{"columns": {json.dumps(names)},\n"optima": [\n{text}\n]}}\n')
+    replace_file(path, f'{{"columns": {json.dumps(names)},\n"optima": [\n{text}\n]}}\n')
 
 
 def check_optima(path: Path, n: int, seed: int, *, seconds: float = 60.0) -> list[str]:

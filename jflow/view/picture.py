@@ -8,6 +8,7 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
+from jflow.base.files import replace_file
 from jflow.compiler.placement import Explanation, Placement
 from jflow.view.build import sketched, with_reasons
 from jflow.view.contract import contracted
@@ -133,7 +134,7 @@ def save_picture(
         content = _PAGE.format(title=escape(path.stem), picture=drawn)
     else:
         content = picture(placement, max_boxes)
-    path.write_text(content, encoding="utf-8", newline="\n")
+    replace_file(path, content, follows=True)
 
 
 def to_json(placement: Placed, max_boxes: int | None = None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jflow.base.files import replacing
 from jflow.base.values import NUMBERS, Array, raw_bytes, read_strings, string
 from jflow.client.export.document import ArrayEntry, Document
 from jflow.errors import (
@@ -58,23 +58,16 @@ def write_archive(path: str, archive: Archive) -> None:
       OSError: as `open`.
     """
     document = archive.document.to_bytes()
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zip_file:
-                zip_file.writestr(_entry(_DOCUMENT), document)
-                for number, array in enumerate(archive.arrays):
-                    with zip_file.open(_entry(f"arrays/{number}"), "w", force_zip64=True) as to:
-                        to.write(raw_bytes(array).data)
-                for number, program in enumerate(archive.programs):
-                    zip_file.writestr(_entry(f"programs/{number}"), program)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with (
+        replacing(path, mode=0o600) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zip_file,
+    ):
+        zip_file.writestr(_entry(_DOCUMENT), document)
+        for number, array in enumerate(archive.arrays):
+            with zip_file.open(_entry(f"arrays/{number}"), "w", force_zip64=True) as to:
+                to.write(raw_bytes(array).data)
+        for number, program in enumerate(archive.programs):
+            zip_file.writestr(_entry(f"programs/{number}"), program)
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

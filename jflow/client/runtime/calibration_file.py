@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from jflow.base.files import replace_file
 from jflow.base.machine import n_cores, processor_name
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Machine
 from jflow.errors import InvalidArgumentError, NotFoundError
@@ -104,12 +105,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def write_text(text: str, path: Path) -> None:
     """Replaces a file atomically and makes its directory. Raises OSError if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    replace_file(path, text)
 
 
 def current_calibration(

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from jflow.base.cards import Card, Carded
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
+from jflow.base.files import replace_file
 from jflow.base.text import seconds_text
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.tracing import BLOCKS, TracedStep, TracingExecutable
@@ -53,7 +54,7 @@ class PerformanceReport(Carded):
         Raises:
           OSError: if the file cannot be written.
         """
-        Path(path).write_text(self.html(), encoding="utf-8")
+        replace_file(path, self.html(), follows=True)
 
     def __repr__(self) -> str:
         measured = self.measurements

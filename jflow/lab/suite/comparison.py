@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.cards import Card, Carded
+from jflow.base.files import replace_file
 from jflow.base.machine import n_cores
 from jflow.base.progress import Progress
 from jflow.compiler.schedule.strategies import STRATEGIES
@@ -253,7 +254,7 @@ class _Run:
                 long_goals=self.long_goals,
                 notes=notes.read_text() if notes.is_file() else "",
             )
-            (self.output / PAGE).write_text(text)
+            replace_file(self.output / PAGE, text)
         return comparison
 
     def _cases(self) -> Iterator[SuiteCase]:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from jflow.base.files import replace_file
 from jflow.base.handles import Closing
 from jflow.base.machine import n_cores, processor_name
 from jflow.errors import InvalidArgumentError
@@ -86,9 +87,7 @@ def save(path: Path, results: GroupResults) -> None:
         f'"{name}": {{\n' + ",\n".join(f'"{k}": {_packed(v)}' for k, v in each.items()) + "\n}"
         for name, each in parts.items()
     ]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(head[:-1] + ",\n" + ",\n".join(texts) + "}\n")
-    os.replace(temporary, path)
+    replace_file(path, head[:-1] + ",\n" + ",\n".join(texts) + "}\n")
 
 
 def read(path: Path) -> GroupResults | None:

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from jflow.base.cluster import CLIENT_NAME, OF_TASKS, ClusterSpec, certified_name, split_address
-from jflow.net.wire.private_files import loose_place, read_private, write_private
+from jflow.base.files import replace_file
+from jflow.net.wire.private_files import loose_place, read_private
 from jflow.net.wire.tls import AUTHORITY_FILE
 
 _AUTHORITY_KEY_FILE = "ca.key"
@@ -68,7 +69,7 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
         task_key = ec.generate_private_key(ec.SECP256R1())
         certificate = _identity(name, hosts, task_key, (key, authority), days)
         path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
-        write_private(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
+        _write(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
 
@@ -106,8 +107,12 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    write_private(key_path, _pem(key))
-    write_private(path, certificate.public_bytes(serialization.Encoding.PEM))
+    _write(key_path, _pem(key))
+    try:
+        _write(path, certificate.public_bytes(serialization.Encoding.PEM))
+    except OSError:
+        key_path.unlink()  # one file without the other would be refused the next time
+        raise
     return key, certificate
 
 
@@ -185,3 +190,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.NoEncryption(),
     )
     return pem
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Atomically replaces a file, which only its owner can read."""
+    replace_file(path, content, mode=0o600)

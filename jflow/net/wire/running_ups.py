@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.cluster import Target
+from jflow.base.files import replace_file
 from jflow.net.wire.machine import machine_id
 from jflow.net.wire.private_files import make_private_directory
 
@@ -59,11 +60,9 @@ def announced(
     folder = _folder(environ)
     make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
-    new_path = path.with_suffix(".new")
     about = {"started": _started(os.getpid()), "targets": [*targets]}
     about |= ({"logs": str(logs.resolve())} if logs else {}) | ({"page": page} if page else {})
-    new_path.write_text(json.dumps(about))
-    new_path.replace(path)
+    replace_file(path, json.dumps(about))
     try:
         yield
     finally:

@@ -12,7 +12,13 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from jflow.base.files import is_without_room, replace_file
+from jflow.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+)
 from jflow.net.protocol.tokens import Secret, is_token_of_user
 from jflow.net.wire.private_files import make_private_directory, read_private
 
@@ -37,6 +43,7 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
       PermissionDeniedError: if the file cannot be read, other users may read or replace it, or it
         is another user's.
       NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
+      ResourceExhaustedError: if the default file cannot be created, as the disk is full.
       InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
     """
     text = environ.get("JFLOW_TOKEN", "").strip()
@@ -54,7 +61,14 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
         token = read_private(path)[:_MAX_LENGTH].decode().strip()
     except PermissionDeniedError as error:
         raise PermissionDeniedError(f"the token file: {error.message}; {_HOW_TO_MAKE}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        if is_without_room(error):
+            raise ResourceExhaustedError(
+                f"cannot make the token file {path}: {error.strerror}; make room, or set "
+                "JFLOW_TOKEN"
+            ) from error
+        raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
+    except UnicodeDecodeError as error:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
     if not token:
         raise PermissionDeniedError(
@@ -86,8 +100,7 @@ def _create(path: Path) -> None:
     make_private_directory(path.parent)
     # Written to another file and linked into place, so that concurrent first uses get one token.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(_N_BYTES))
+    replace_file(temporary, secrets.token_hex(_N_BYTES), mode=0o600)
     try:
         os.link(temporary, path)
     except FileExistsError:

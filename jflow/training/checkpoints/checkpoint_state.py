@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.files import replace_file
 from jflow.base.text import age_text
 from jflow.errors import OpError
 from jflow.state.checkpoint_files import delete, exists, local_path, locate
@@ -194,21 +194,3 @@ def _parsed(text: str) -> dict[str, list[str]]:
                 raise ValueError(f"line {number}: expected text in quotes, got {value.strip()!r}")
             fields[key.strip()].append(read)
     return fields
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Writes a file atomically: until it is complete, what was there before stays.
-
-    Raises OSError as `open`.
-    """
-    temporary = f"{path}.tmp{secrets.token_hex(4)}"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from jflow.base.files import replace_file
 from jflow.client.export.graphs import load_graph, save_graph
 from jflow.client.export.members import MemberKind, register_member_kind
 from jflow.client.ops import global_variables
 from jflow.compiler.graph import Graph, Operation
 from jflow.errors import OpError, UnimplementedError
 from jflow.state.records.graph_def import GraphDef, graph_def_text
-from jflow.training.checkpoints.checkpoint_state import replace_file
 from jflow.training.checkpoints.saver import Saver
 from jflow.training.input_queues.queue_runner import QueueRunner
 
@@ -89,7 +89,7 @@ def write_graph(
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     data = definition.SerializeToString(deterministic=True)
-    replace_file(path, graph_def_text(definition).encode() if as_text else data)
+    replace_file(path, graph_def_text(definition) if as_text else data)
     return path
 
 
