@@ -1,9 +1,13 @@
-"""`FileWriter`: event files for TensorBoard, with summaries and graphs; by tensorboardX."""
+"""`FileWriter`: event files for TensorBoard, with summaries and graphs.
+
+They are files of records, whose message is that of the package tensorboardX.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +19,12 @@ from jflow.base.handles import Closing
 from jflow.client.ops.summaries import WRITERS, DefaultWriter
 from jflow.compiler.graph import Graph
 from jflow.state.records import checked_summary, needed, scalar_value
+from jflow.state.records.appended_file import AppendedFile
 from jflow.state.records.graph_def import GraphDef
+from jflow.state.records.tfrecord import framed
+
+_VERSION = "brain.Event:2"
+"""With this begins each file."""
 
 _NUMBERS = itertools.count()
 """Makes the names of files differ that a process writes into one directory."""
@@ -28,6 +37,9 @@ def can_write_events() -> bool:
 
 class FileWriter(Closing):
     """Writes summaries and graphs into a new event file, from any number of threads.
+
+    On a full disk a call raises ResourceExhaustedError. What was added before is not lost, and
+    later calls go on once there is room.
 
     Args:
       logdir: directory of the event files, which is made if it does not exist.
@@ -50,13 +62,12 @@ class FileWriter(Closing):
         filename_suffix: str | None = None,
     ) -> None:
         definition = None if graph is None else _definition(graph)
-        self._files = needed("tensorboardX.event_file_writer", "summaries", "writing summaries")
         self._events = needed("tensorboardX.proto.event_pb2", "summaries", "writing summaries")
         self._logdir = os.fspath(logdir)
         self._flush_secs = flush_secs
         self._suffix = filename_suffix or ""
         self._lock = threading.Lock()
-        self._writer: Any = None
+        self._file: AppendedFile | None = None
         self._flushed = 0.0
         self.reopen()
         if definition is not None:
@@ -80,7 +91,7 @@ class FileWriter(Closing):
         event = self._event(global_step)
         event.summary.ParseFromString(checked_summary(summary))
         with self._lock:
-            self._opened().write_event(event)
+            self._write(event)
             if time.monotonic() >= self._flushed + self._flush_secs:
                 self._flush()
 
@@ -98,7 +109,7 @@ class FileWriter(Closing):
         event = self._event(global_step)
         event.graph_def = _definition(graph).SerializeToString()
         with self._lock:
-            self._opened().write_event(event)
+            self._write(event)
             self._flush()
 
     def add_scalar(self, tag: str, value: float, global_step: int | None = None) -> None:
@@ -127,26 +138,28 @@ class FileWriter(Closing):
     def flush(self) -> None:
         """Writes to disk what was added so far. Raises RuntimeError if the writer is closed."""
         with self._lock:
-            self._opened()
             self._flush()
 
     def close(self) -> None:
         """Writes to disk what was added, and closes the file. May be called again."""
         with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            if self._file is not None:
+                self._flush()
+                self._file.close()
+                self._file = None
 
     def reopen(self) -> None:
         """Goes on in a new file of the directory, if it is closed."""
         with self._lock:
-            if self._writer is None:
+            if self._file is None:
                 os.makedirs(self._logdir, exist_ok=True)
-                # The library names files by the second.
-                suffix = f".{os.getpid()}.{next(_NUMBERS)}{self._suffix}"
-                self._writer = self._files.EventsWriter(
-                    os.path.join(self._logdir, "events"), suffix
-                )
+                # By this name TensorBoard knows the file, and the order of several.
+                name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+                name += f".{os.getpid()}.{next(_NUMBERS)}{self._suffix}"
+                self._file = AppendedFile(os.path.join(self._logdir, name))
+                first = self._event(None)
+                first.file_version = _VERSION
+                self._write(first)
                 self._flushed = time.monotonic()
 
     def _leave(self, failed: bool) -> None:
@@ -156,17 +169,22 @@ class FileWriter(Closing):
         step = 0 if global_step is None else int(global_step)
         return self._events.Event(wall_time=time.time(), step=step)
 
-    def _opened(self) -> Any:
-        if self._writer is None:
+    def _opened(self) -> AppendedFile:
+        if self._file is None:
             raise RuntimeError(f"the writer of {self._logdir!r} is closed; call reopen()")
-        return self._writer
+        return self._file
+
+    def _write(self, event: Any) -> None:
+        file = self._opened()
+        file.make_room()
+        file.append(framed(event.SerializeToString()))
 
     def _flush(self) -> None:
-        self._writer.flush()
+        self._opened().sync()
         self._flushed = time.monotonic()
 
     def __repr__(self) -> str:
-        state = "closed" if self._writer is None else "open"
+        state = "closed" if self._file is None else "open"
         return f"<jflow.summary.FileWriter of {self._logdir!r}, {state}>"
 
 

@@ -11,7 +11,7 @@ import os
 import struct
 import zlib
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.records.appended_file import AppendedFile
 from jflow.state.records.crc32c import checksum, masked, masked_array
 from jflow.state.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
 from jflow.state.records.stream import COMPRESSIONS, WINDOW_BITS, ByteStream
@@ -199,7 +200,9 @@ def compression_of(options: TFRecordOptions | str | None) -> str:
 class TFRecordWriter(Closing):
     """Writes records to a new TFRecord file; as a context manager, closes it.
 
-    If a process ends before `close`, the file contains the records that were flushed. A reader
+    A record is written as a whole or not at all: on a full disk a call raises, and later ones go on
+    once there is room. If a process ends before `close`, the file contains the records that were
+    flushed. A reader
     returns those that are complete, and then raises DataLossError if the file ends within a record
     or, if compressed, before the end of the data.
 
@@ -226,9 +229,9 @@ class TFRecordWriter(Closing):
                 f"expected one of {COMPRESSIONS} as compression, got {compression!r}"
             )
         bits = WINDOW_BITS.get(compression)
-        self._path = os.fspath(path)
         self._compress = None if bits is None else zlib.compressobj(wbits=bits)
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - `close` closes it
+        self._file = AppendedFile(path)
+        self._is_complete = False
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Appends a record.
@@ -236,6 +239,7 @@ class TFRecordWriter(Closing):
         Raises:
           InvalidArgumentError: if it is not bytes.
           FailedPreconditionError: if the file is closed.
+          ResourceExhaustedError: if the disk is full; then nothing of the record is written.
         """
         if not isinstance(record, bytes | bytearray | memoryview):
             raise InvalidArgumentError(
@@ -243,41 +247,47 @@ class TFRecordWriter(Closing):
                 f"{record!r:.80}; encode_example makes bytes from a dictionary of arrays"
             )
         self._check_open()
-        record = bytes(record)
-        length = _LENGTH.pack(len(record))
-        self._write(length + _CHECKSUM.pack(masked(checksum(length))))
-        self._write(record)
-        self._write(_CHECKSUM.pack(masked(checksum(record))))
+        self._file.make_room()
+        data = framed(bytes(record))
+        self._file.append(data if self._compress is None else self._compress.compress(data))
 
     def flush(self) -> None:
         """Flushes the records written so far to the operating system.
 
         Raises:
           FailedPreconditionError: if the file is closed.
+          ResourceExhaustedError: if the disk is full; another call goes on where this one ended.
         """
         self._check_open()
         if self._compress is not None:
-            self._file.write(self._compress.flush(zlib.Z_SYNC_FLUSH))
+            self._file.append(self._compress.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
 
     def close(self) -> None:
-        """Completes and closes the file."""
-        if self._file.closed:
-            return
-        if self._compress is not None:
-            self._file.write(self._compress.flush())
+        """Completes and closes the file.
+
+        Raises:
+          ResourceExhaustedError: if the disk is full; another call goes on where this one ended.
+        """
+        if self._compress is not None and not self._is_complete:
+            self._file.append(self._compress.flush())
+        self._is_complete = True
         self._file.close()
 
     def _check_open(self) -> None:
-        if self._file.closed:
-            raise FailedPreconditionError(f"the writer of {self._path!r} is closed")
+        if self._is_complete:
+            raise FailedPreconditionError(f"the writer of {self._file.path!r} is closed")
 
     def _leave(self, failed: bool) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed " if self._file.closed else ""
-        return f"<TFRecordWriter {state}{self._file.name!r}>"
+        state = "closed " if self._file.is_closed else ""
+        return f"<TFRecordWriter {state}{self._file.path!r}>"
 
-    def _write(self, data: bytes) -> None:
-        self._file.write(data if self._compress is None else self._compress.compress(data))
+
+def framed(record: bytes) -> bytes:
+    """Returns a record as it stands in a file, with its length and checksums."""
+    length = _LENGTH.pack(len(record))
+    head = length + _CHECKSUM.pack(masked(checksum(length)))
+    return b"".join((head, record, _CHECKSUM.pack(masked(checksum(record)))))
