@@ -28,6 +28,7 @@ from jflow.client.run_log.records import VERSION, LogHeader, LogJournal
 from jflow.errors import OpError
 from jflow.net.protocol import MasterClient, WatchedCluster
 from jflow.state.journal import JournalPosition, TaskJournal
+from jflow.state.records.failures import failure
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,12 +57,16 @@ def recorder_of(path: str, limit_bytes: int) -> RunRecorder:
 
     Raises:
       AlreadyExistsError: if another process has written the file.
-      OSError: if it cannot be written.
+      ResourceExhaustedError: if the disk is full.
+      OpError: if it cannot be written.
     """
     path = os.path.abspath(path)
     with _opening:
         if path not in _recorders:
-            _recorders[path] = RunRecorder(path, limit_bytes)
+            try:
+                _recorders[path] = RunRecorder(path, limit_bytes)
+            except OSError as error:
+                raise failure(error, path, "made") from error
         return _recorders[path]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from jflow.base.files import naming_file
 from jflow.base.packing import Record
 from jflow.base.values import Array, raw_bytes, type_name
 from jflow.client.run_log.frames import MAGIC, encoded
@@ -45,6 +46,7 @@ class LogWriter:
 
     Raises:
       AlreadyExistsError: if the file exists.
+      OSError: if it cannot be made; nothing is left of it.
     """
 
     def __init__(self, path: str, limit_bytes: int) -> None:
@@ -57,13 +59,14 @@ class LogWriter:
                 f"the run log {path} exists; record under another name, or delete it and "
                 f"{data_path(path)}"
             ) from None
+        self._path, self._n_bytes = path, 0
         try:
+            self._append(MAGIC)
             self._data = ValueFile(data_path(path))
         except OSError:
             os.close(self._log)
+            os.unlink(path)
             raise
-        os.write(self._log, MAGIC)
-        self._n_bytes = len(MAGIC)
         self._n_values = self._before = self.n_steps = 0
         self._small: dict[Any, int] = {}
         self._large: defaultdict[Any, list[tuple[int, Array]]] = defaultdict(list)
@@ -83,32 +86,51 @@ class LogWriter:
 
         Raises:
           LogFullError: if the log would exceed its limit; nothing of it is written then.
+          OSError: if it cannot be written; then nothing of it is in the file.
         """
+        self._write((*self._pending, record))
+        self._pending = []
+        self.n_steps += isinstance(record, LogStep)
+
+    def _write(self, records: Iterable[Record]) -> None:
         frames, before = [], self._before
-        for one in (*self._pending, record):
+        for one in records:
             frame, before = encoded(one, before)
             frames.append(frame)
         data = b"".join(frames)
         self._check(len(data))
+        self._append(data)
+        self._before = before
+
+    def _append(self, data: bytes) -> None:
+        """Appends bytes to the log: all of them, or none."""
         view = memoryview(data)
-        while view.nbytes:
-            view = view[os.write(self._log, view) :]
+        try:
+            with naming_file(self._path):
+                while view.nbytes:
+                    view = view[os.write(self._log, view) :]
+        except OSError:
+            # What follows a part of a record would be taken for damage.
+            os.ftruncate(self._log, self._n_bytes)
+            raise
         self._n_bytes += len(data)
-        self._before, self._pending = before, []
-        self.n_steps += isinstance(record, LogStep)
 
     def flush(self) -> None:
         """Writes what is not written yet. Raises as `write`."""
         if self._pending:
-            last = self._pending.pop()
-            self.write(last)
+            self._write(self._pending)
+            self._pending = []
 
     def end(self, reason: str = "", unread: Iterable[str] = ()) -> None:
         """Writes that the log is whole, or what it lacks; for the arguments see `LogEnd`."""
         self.is_limited = False
+        end = LogEnd(reason, tuple(unread))
         with suppress(OSError):
-            self.write(LogEnd(reason, tuple(unread)))
             self._data.trim()
+            try:
+                self.write(end)
+            except OSError:
+                self._write((end,))  # for which the values had room in reserve
 
     def close(self) -> None:
         """Closes the files."""
