@@ -5,7 +5,10 @@ The keys of tensors are the paths of a tree: `{"layer": {"kernel": …}}` has th
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
+import shutil
 from collections.abc import Collection
 from typing import Any
 
@@ -18,9 +21,12 @@ from jflow.state.checkpoint_files.checkpoint import Checkpoint, SavedTensor
 from jflow.state.checkpoint_files.regions import TensorBox
 from jflow.state.checkpoint_files.remote import SEPARATOR
 from jflow.state.records.extras import needed
+from jflow.state.records.failures import failure
 from jflow.state.resources.snapshot import Snapshot
 
 _TREE, _ITEM = "_METADATA", "default"
+_UNFINISHED = ".orbax-checkpoint-tmp"
+"""What Orbax appends to the name of a directory until all is in it."""
 
 
 class OrbaxCheckpoint(Checkpoint):
@@ -112,6 +118,7 @@ def write_orbax(
       InvalidArgumentError: if Orbax has no form for a tensor: it has strings or no elements, or its
         key is the beginning of another one.
       NotFoundError: if there is no tensor of a key.
+      ResourceExhaustedError: if the disk is full; nothing is left of it.
       UnimplementedError: if the package is not installed.
     """
     package = _package("writing a checkpoint of Orbax")
@@ -134,9 +141,16 @@ def write_orbax(
             raise InvalidArgumentError(f"{key!r} cannot be a leaf of a tree that has keys below it")
         inner[name] = _value(checkpoint, key)
     try:
-        with package.StandardCheckpointer() as writer:
+        # In the background it would wait for minutes for a directory that cannot be made.
+        options = package.AsyncOptions(create_directories_asynchronously=False)
+        with package.StandardCheckpointer(async_options=options) as writer:
             writer.save(path, tree)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
+        for left in glob.glob(f"{glob.escape(path)}{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        if os.strerror(errno.ENOSPC) in str(error):
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise failure(full, path, "written by Orbax") from error
         raise InvalidArgumentError(f"Orbax cannot write {path!r}: {error}") from error
 
 

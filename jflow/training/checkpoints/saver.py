@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jflow.base.files import replacing
 from jflow.client.export.graphs import save_graph
 from jflow.client.ops import Variable
 from jflow.client.runtime.saving import StateToSave
@@ -23,6 +24,7 @@ from jflow.errors import (
     UnimplementedError,
 )
 from jflow.state.checkpoint_files import local_path
+from jflow.state.records.failures import failure
 from jflow.training.checkpoints.checkpoint_state import (
     STATE_FILE,
     get_checkpoint_mtimes,
@@ -115,6 +117,7 @@ class Saver:
         self._states: list[StateToSave] | None = None
         self._iterators: Mapping[str, SavableIterator] = {}
         self._latest: list[tuple[str, float]] = []
+        self._surplus: list[tuple[str, float]] = []  # removed once the list is written
         self._written: tuple[Graph, list[int], str] | None = None
         self._next_permanent = time.time() + self._every_s
         if not defer_build:
@@ -238,29 +241,37 @@ class Saver:
     def _record(
         self, path: str, directory: str, latest_filename: str | None, meta_graph_suffix: str
     ) -> None:
-        """Lists a new checkpoint, and removes the oldest one if there are too many."""
-        oldest = None
+        """Lists a new checkpoint, and removes the oldest ones if there are too many.
+
+        Raises:
+          ResourceExhaustedError: if the disk is full; the former list is kept.
+        """
         if self._max_to_keep:
             self._latest = [one for one in self._latest if one[0] != path]
             self._latest.append((path, time.time()))
             if len(self._latest) > self._max_to_keep:
-                oldest = self._latest.pop(0)
-        update_checkpoint_state(
-            directory,
-            path,
-            self.last_checkpoints,
-            latest_filename,
-            save_relative_paths=self._has_relative_paths,
-        )
-        if oldest is None:
-            return
-        if oldest[1] > self._next_permanent:
-            self._next_permanent += self._every_s
-            return
+                self._surplus.append(self._latest.pop(0))
         try:
-            remove_checkpoint(oldest[0], meta_graph_suffix)
-        except (OpError, OSError) as error:
-            _LOG.warning("%s cannot be removed: %s", oldest[0], error)
+            update_checkpoint_state(
+                directory,
+                path,
+                self.last_checkpoints,
+                latest_filename,
+                save_relative_paths=self._has_relative_paths,
+            )
+        except OSError as error:
+            name = os.path.join(directory, latest_filename or STATE_FILE)
+            done = f"written, so {path!r}, which is saved, is not listed yet"
+            raise failure(error, name, done) from error
+        surplus, self._surplus = self._surplus, []
+        for name, saved in surplus:
+            if saved > self._next_permanent:
+                self._next_permanent += self._every_s
+                continue
+            try:
+                remove_checkpoint(name, meta_graph_suffix)
+            except (OpError, OSError) as error:
+                _LOG.warning("%s cannot be removed: %s", name, error)
 
     @property
     def last_checkpoints(self) -> list[str]:
@@ -376,9 +387,8 @@ def _check_session(sess: Any) -> None:
 def _is_copied(source: str, target: str) -> bool:
     """Copies a file if it still exists; returns whether it did."""
     try:
-        shutil.copyfile(source, target)
-    except shutil.SameFileError:
-        pass
+        with open(source, "rb") as file, replacing(target) as copy:
+            shutil.copyfileobj(file, copy)
     except FileNotFoundError:
         return False
     return True
