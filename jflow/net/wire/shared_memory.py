@@ -47,13 +47,14 @@ def make_shared(n_bytes: int) -> tuple[int, Array]:
     """Makes a segment and touches its memory; returns its descriptor and memory, u8[n_bytes].
 
     Raises:
-      OSError: if there can be none.
+      OSError: if there is no memory for it.
     """
     if sum(list(_made.values())) + n_bytes > MAX_MADE_BYTES:
         raise OSError(errno.ENOMEM, "this process has made enough segments")
     descriptor = os.memfd_create("jflow segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(descriptor, n_bytes)
+        # Its size and its memory: without, a first use that finds no memory ends the process.
+        os.posix_fallocate(descriptor, 0, n_bytes)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         mapped = mmap.mmap(descriptor, n_bytes)
     except BaseException:
