@@ -36,6 +36,7 @@ from jflow.cli import (
 from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
+from jflow.cli.output import say
 from jflow.cli.signals import STOPPING, interrupted
 from jflow.cli.version import version_text
 from jflow.errors import (
@@ -89,7 +90,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
     try:
         code: int = options.run(options) or 0
-    except (OpError, ValueError) as error:
+    except BrokenPipeError:
+        raise
+    except (OpError, OSError, ValueError) as error:
         print(printable(f"jflow: {error}", allowed="\n"), file=sys.stderr)
         return 2 if isinstance(error, _USAGE_ERRORS) else 1
     return code
@@ -286,7 +289,7 @@ def _server(options: argparse.Namespace) -> None:
     try:
         with interrupted():
             exempt_from_collection()
-            print(f"{server!r} is ready", flush=True)
+            say(f"{server!r} is ready")
             server.join()
     except KeyboardInterrupt:
         with suppress(OSError):  # the reader of the pipe is gone

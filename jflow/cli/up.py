@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
+from jflow.cli.output import say
 from jflow.cli.signals import interrupted
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _page(cluster: LocalCluster, *, is_wanted: bool) -> Iterator[str]:
         yield ""
         return
     with served(_targets(cluster)) as url:
-        print(f"the page is at {url}", flush=True)
+        say(f"the page is at {url}")
         yield url
 
 
@@ -164,13 +164,13 @@ class Foreground:
             return
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if not code:
-            print(f"{task} has stopped", flush=True)
+            say(f"{task} has stopped")
         elif not self._restarts:
-            print(f"{task} {how}; its state is lost", file=sys.stderr, flush=True)
+            say(f"{task} {how}; its state is lost", is_error=True)
         elif time.monotonic() < self._restarted.get(task, 0.0) + _RESTART_S:
             return
         else:
-            print(f"{task} {how} and is started again", file=sys.stderr, flush=True)
+            say(f"{task} {how} and is started again", is_error=True)
             self._cluster.restart(task.job, task.index)
             self._restarted[task] = time.monotonic()
             address = self._cluster.cluster_spec.task_address(task.job, task.index)
@@ -180,9 +180,7 @@ class Foreground:
 
 
 def _say_ready(task: str, target: str) -> None:
-    # In one piece: tasks are ready on threads of their own, and `print` writes the end apart.
-    sys.stdout.write(f"{task} is ready at {target}\n")
-    sys.stdout.flush()
+    say(f"{task} is ready at {target}")
 
 
 def _make_folder(path: Path) -> None:
