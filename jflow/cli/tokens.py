@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jflow.base.files import replace_file
 from jflow.base.text import table
 from jflow.errors import PermissionDeniedError
 
@@ -105,14 +106,12 @@ def _secret() -> Secret:
 
 def _give(token: str, options: argparse.Namespace) -> None:
     """Prints or writes the token of a user."""
-    from jflow.net.wire.private_files import write_private  # noqa: PLC0415 - see `_secret`
-
     output = options.output
     if output is None:
         print(token)
         return
     try:
-        write_private(output, f"{token}\n".encode())
+        replace_file(output, f"{token}\n", mode=0o600)
     except OSError as error:
         raise ValueError(
             f"the token cannot be written to {output}: {error}; `jflow token rotate "

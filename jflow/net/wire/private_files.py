@@ -1,4 +1,4 @@
-"""Reads and writes files that no other user can have written, replaced or, if required, read.
+"""Reads files that no other user can have written, replaced or, if required, read.
 
 Also makes the directories for such files.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,28 +60,6 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
             if len(content) > MAX_BYTES:
                 raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES} bytes")
             return content
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Atomically replaces a file by one that only this user can read and write.
-
-    Raises:
-      OSError: if it cannot be written; the former file is kept.
-    """
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb", opener=_open_private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _open_private(name: str, flags: int) -> int:
-    return os.open(name, flags, 0o600)
 
 
 def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int = 0o077) -> None:

@@ -18,6 +18,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from jflow.base.files import is_without_room, replace_file
 from jflow.base.logs import event
 from jflow.errors import (
     AlreadyExistsError,
@@ -25,9 +26,10 @@ from jflow.errors import (
     NotFoundError,
     OpError,
     PermissionDeniedError,
+    ResourceExhaustedError,
 )
 from jflow.net.protocol.tokens import SERIAL, USER, TokenId
-from jflow.net.wire.private_files import make_private_directory, read_private, write_private
+from jflow.net.wire.private_files import make_private_directory, read_private
 
 _LOG = logging.getLogger(__name__)
 
@@ -152,6 +154,7 @@ def make_token(path: Path, user: str) -> TokenId:
       AlreadyExistsError: if there is such a user.
       InvalidArgumentError: if the name is not valid, or the file malformed.
       PermissionDeniedError: if the file cannot be read or written.
+      ResourceExhaustedError: if the disk is full; the former file is kept.
     """
     if not USER.fullmatch(user):
         raise InvalidArgumentError(
@@ -177,7 +180,7 @@ def rotate_token(path: Path, user: str, keep_s: float = 0.0) -> TokenId:
 
     Raises:
       NotFoundError: if there is no such user.
-      InvalidArgumentError, PermissionDeniedError: as `make_token`.
+      InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError: as `make_token`.
     """
 
     def shortened(token: TokenEntry) -> TokenEntry:
@@ -227,8 +230,10 @@ def _changing(path: Path) -> Iterator[dict[str, UserEntry]]:
             fcntl.flock(folder, fcntl.LOCK_EX)
             users = dict(read_users(path))
             yield users
-            write_private(path, msgspec.json.format(msgspec.json.encode(_File(users))) + b"\n")
+            content = msgspec.json.format(msgspec.json.encode(_File(users))) + b"\n"
+            replace_file(path, content, mode=0o600)
         finally:
             os.close(folder)
     except OSError as error:
-        raise PermissionDeniedError(f"cannot change the file of users {path}: {error}") from error
+        kind = ResourceExhaustedError if is_without_room(error) else PermissionDeniedError
+        raise kind(f"cannot change the file of users {path}: {error}") from error
