@@ -21,6 +21,9 @@ cluster need the same file. See docs/security.md.
 """
 
 
+_MAX_HOURS = 24 * 366 * 10
+
+
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     token = commands.add_parser(
@@ -79,8 +82,8 @@ def _make(options: argparse.Namespace) -> None:
 def _rotate(options: argparse.Namespace) -> None:
     from jflow.net.wire.users import rotate_token, users_path  # noqa: PLC0415 - see `_secret`
 
-    if not 0 <= options.keep_hours < float("inf"):
-        raise ValueError(f"--keep-hours must be 0 or more, got {options.keep_hours:g}")
+    if not 0 <= options.keep_hours <= _MAX_HOURS:
+        raise ValueError(f"--keep-hours must be from 0 to {_MAX_HOURS}, got {options.keep_hours:g}")
     secret, keep_s = _secret(), 3600 * options.keep_hours
     _give(secret.token_of(rotate_token(users_path(), options.user, keep_s)), options)
 

@@ -26,7 +26,9 @@ from jflow.errors import (
 )
 from jflow.launch.cluster import StartedCluster
 
-_NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
+_NOT_PASSED_ON = frozenset(
+    {"JFLOW_TOKEN_FILE", "JFLOW_USERS_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"}
+)
 """Variables that are valid only in this process, or name a file of this machine."""
 
 

@@ -54,7 +54,8 @@ def test_what_cannot_be_is_an_error(
     token = shown(capsys, "make", "ann").strip()
     assert "rotate ann" in shown(capsys, "make", "ann", code=2)
     assert "no user 'bob'" in shown(capsys, "revoke", "bob", code=2)
-    assert "0 or more" in shown(capsys, "rotate", "ann", "--keep-hours", "-1", code=2)
+    assert "from 0 to" in shown(capsys, "rotate", "ann", "--keep-hours", "-1", code=2)
+    assert "from 0 to" in shown(capsys, "rotate", "ann", "--keep-hours", "1e308", code=2)
     assert "cannot be written" in shown(
         capsys, "rotate", "ann", "-o", str(folder / "no" / "file"), code=2
     )

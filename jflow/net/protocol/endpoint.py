@@ -70,8 +70,9 @@ class Endpoint:
         upgrade = stream.offer()
         if upgrade is not None:
             info = replace(info, data_offer=upgrade.offer)
-        caller = caller_of(handshake.hello)
+        # What a user's caller says of itself is not proven, and no task has a user's token.
         user = "" if handshake.user_token is None else handshake.user_token.user
+        caller = None if user else caller_of(handshake.hello)
         session = service.open(self._server, caller, user)
         try:
             await introduce(stream, handshake, info)

@@ -44,17 +44,18 @@ class UserStreams:
             yield
             return
         self._open[refuse] = token_id
-        self._look()  # it may have been revoked since the handshake
         try:
+            self._look()  # it may have been revoked since the handshake
             yield
         finally:
-            del self._open[refuse]
+            self._open.pop(refuse, None)
 
     def _look(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for refuse, token_id in [*self._open.items()]:
             if not self._users.accept(token_id):
+                del self._open[refuse]
                 user, serial = token_id
                 event(_LOG, logging.INFO, "token_refused", user=user, token=serial)
                 refuse(

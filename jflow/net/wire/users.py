@@ -29,9 +29,12 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.net.protocol.tokens import SERIAL, USER, TokenId
-from jflow.net.wire.private_files import make_private_directory, read_private
+from jflow.net.wire.private_files import MAX_BYTES, make_private_directory, read_private
 
 _LOG = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""How long a file that could not be read is not read again, in seconds."""
 
 _VARIABLE = "JFLOW_USERS_FILE"
 _READABLE_BY_OTHERS = 0o022
@@ -70,15 +73,17 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Stamp(NamedTuple):
     """Tells whether a file is another one, or was changed."""
 
+    device: int
     inode: int
     n_bytes: int
+    written_ns: int
     changed_ns: int
 
 
 def users_path(environ: Mapping[str, str] = os.environ) -> Path:
     """Returns the path of the file of users: JFLOW_USERS_FILE, else ~/.jflow/users.json."""
     file_name = environ.get(_VARIABLE)
-    return Path(file_name) if file_name else Path.home() / ".jflow" / "users.json"
+    return Path(file_name or os.path.join(os.path.expanduser("~"), ".jflow", "users.json"))
 
 
 def read_users(path: Path) -> Mapping[str, UserEntry]:
@@ -96,7 +101,7 @@ def read_users(path: Path) -> Mapping[str, UserEntry]:
         raise PermissionDeniedError(f"cannot read the file of users {path}: {error}") from error
     try:
         return msgspec.json.decode(content, type=_File).users
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(
             f"the file of users {path} is malformed: {error}; correct it, or delete it and give "
             "every user a new token (`jflow token make`)"
@@ -118,7 +123,9 @@ class UsersFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp = self._look()
-        self._users = read_users(path)
+        self._read_at, self._has_failed = time.monotonic(), False
+        # Without a file it does not matter where one could be; one that appears is checked.
+        self._users = {} if self._stamp is None else read_users(path)
 
     def accept(self, token_id: TokenId) -> bool:
         """See `Users.accept`."""
@@ -130,13 +137,18 @@ class UsersFile:
     def _read_again(self) -> None:
         """Reads the file if it has changed."""
         stamp = self._look()
-        if stamp == self._stamp:
+        if stamp == self._stamp or (
+            self._has_failed and time.monotonic() < self._read_at + RETRY_S
+        ):
             return
-        self._stamp = stamp
+        # Nothing of a former state is in force while this one is not known.
+        self._users, self._has_failed = {}, True
+        self._stamp, self._read_at = stamp, time.monotonic()
         try:
-            self._users = read_users(self._path)
+            self._users = {} if stamp is None else read_users(self._path)
+            self._has_failed = False
         except OpError as error:
-            self._users = {}
+            self._stamp = None  # it is read again: the error may pass without a change of the file
             event(_LOG, logging.ERROR, "users_unreadable", reason=error.message)
 
     def _look(self) -> _Stamp | None:
@@ -144,7 +156,9 @@ class UsersFile:
             status = self._path.stat()
         except OSError:
             return None
-        return _Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
+        return _Stamp(
+            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        )
 
 
 def make_token(path: Path, user: str) -> TokenId:
@@ -223,6 +237,7 @@ def _add(users: dict[str, UserEntry], user: str) -> TokenId:
 @contextmanager
 def _changing(path: Path) -> Iterator[dict[str, UserEntry]]:
     """Context manager that gives the users of a file, and writes them; one process at a time."""
+    path = path.resolve()  # of a link, the file changes that other machines may read
     try:
         make_private_directory(path.parent)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -231,6 +246,11 @@ def _changing(path: Path) -> Iterator[dict[str, UserEntry]]:
             users = dict(read_users(path))
             yield users
             content = msgspec.json.format(msgspec.json.encode(_File(users))) + b"\n"
+            if len(content) > MAX_BYTES:
+                raise ResourceExhaustedError(
+                    f"the file of users {path} would have {len(content)} bytes; at most "
+                    f"{MAX_BYTES} are read: revoke users that need no token any more"
+                )
             replace_file(path, content, mode=0o600)
         finally:
             os.close(folder)

@@ -11,6 +11,7 @@ from jflow.errors import (
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
+    ResourceExhaustedError,
 )
 from jflow.net.protocol.tokens import TokenId
 from jflow.net.wire import users as users_module
@@ -79,6 +80,7 @@ def test_names_that_cannot_be_are_refused_and_known_ones_are_not_made_again(path
         "{",
         "[]",
         '{"user": {}}',
+        '{"users": {"b\xff": {}}}',
         '{"users": {"Ann": {"tokens": {}}}}',
         '{"users": {"ann": {"tokens": {"12": {"made": 0}}}}}',
         '{"users": {"ann": {"tokens": {"0123456789abcdef": {}}}}}',
@@ -89,13 +91,13 @@ def test_a_malformed_file_is_an_error_and_accepts_no_user(path, content, caplog)
     ann = make_token(path, "ann")
     users = UsersFile(path)
     assert users.accept(ann)
-    path.write_text(content)
+    path.write_bytes(content.encode("latin-1"))
     assert not users.accept(ann)
     assert [one.msg for one in caplog.records] == ["users_unreadable"]
     for act in (read_users, UsersFile, lambda one: make_token(one, "bob")):
         with pytest.raises(InvalidArgumentError, match=rf"{path} is malformed"):
             act(path)
-    assert path.read_text() == content
+    assert path.read_bytes() == content.encode("latin-1")
 
 
 def test_a_file_that_others_may_replace_is_refused(path):
@@ -135,3 +137,62 @@ def test_which_file_it_is(tmp_path):
     assert users_path({"JFLOW_USERS_FILE": "/a/b"}) == users_path({"JFLOW_USERS_FILE": "/a/b"})
     assert str(users_path({"JFLOW_USERS_FILE": "/a/b"})) == "/a/b"
     assert users_path({}).parts[-2:] == (".jflow", "users.json")
+
+
+def test_changes_of_permissions_count_and_can_be_taken_back(path, monkeypatch):
+    ann = make_token(path, "ann")
+    users = UsersFile(path)
+    path.chmod(0o666)
+    assert not users.accept(ann)
+    path.chmod(0o600)
+    monkeypatch.setattr(users_module, "RETRY_S", 0.0)
+    assert users.accept(ann)
+
+
+def test_an_error_that_passes_by_itself_locks_out_for_a_short_time(path, monkeypatch):
+    ann = make_token(path, "ann")
+    users, read = UsersFile(path), users_module.read_private
+    reads = []
+
+    def failing(*arguments):
+        reads.append(arguments)
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(users_module, "read_private", failing)
+    path.touch()
+    assert not users.accept(ann)
+    assert not users.accept(ann)
+    assert len(reads) == 1  # no caller without a token makes a server read it again and again
+    monkeypatch.setattr(users_module, "read_private", read)
+    monkeypatch.setattr(users_module, "RETRY_S", 0.0)
+    assert users.accept(ann)
+
+
+def test_a_server_without_a_file_does_not_mind_where_one_could_be(tmp_path):
+    folder = tmp_path / "loose"
+    folder.mkdir()
+    folder.chmod(0o777)
+    users = UsersFile(folder / "users.json")
+    ann = make_token(tmp_path / "own" / "users.json", "ann")
+    (folder / "users.json").write_bytes((tmp_path / "own" / "users.json").read_bytes())
+    assert not users.accept(ann)
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_changed(path, tmp_path):
+    ann = make_token(path, "ann")
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    users = UsersFile(path)
+    assert users.accept(ann)
+    revoke_tokens(link, "ann")
+    assert link.is_symlink()
+    assert not users.accept(ann)
+
+
+def test_no_file_is_written_that_is_too_large_to_be_read(path, monkeypatch):
+    make_token(path, "ann")
+    former = path.read_bytes()
+    monkeypatch.setattr(users_module, "MAX_BYTES", len(former))
+    with pytest.raises(ResourceExhaustedError, match="revoke users"):
+        make_token(path, "bob")
+    assert path.read_bytes() == former
