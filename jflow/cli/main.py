@@ -211,10 +211,9 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _metrics_token(_: argparse.Namespace) -> None:
-    from jflow.net.wire import load_secret  # noqa: PLC0415 - no other command needs it here
-    from jflow.task.server.metrics import METRICS  # noqa: PLC0415
+    from jflow.task.server.metrics import METRICS  # noqa: PLC0415 - no other command needs it here
 
-    print(load_secret().key(METRICS).hex())
+    print(tokens.cluster_secret().key(METRICS).hex())
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ users (JFLOW_USERS_FILE, else ~/.jflow/users.json) again when it has changed. Al
 cluster need the same file. See docs/security.md.
 """
 
-
 _MAX_HOURS = 24 * 366 * 10
+"""The longest time that former tokens may be kept, ten years."""
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,35 +73,40 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _make(options: argparse.Namespace) -> None:
-    from jflow.net.wire.users import make_token, users_path  # noqa: PLC0415 - see `_secret`
+    from jflow.net.wire.users import make_token, users_path  # noqa: PLC0415 - see `cluster_secret`
 
-    secret = _secret()
+    secret = cluster_secret()
     _give(secret.token_of(make_token(users_path(), options.user)), options)
 
 
 def _rotate(options: argparse.Namespace) -> None:
-    from jflow.net.wire.users import rotate_token, users_path  # noqa: PLC0415 - see `_secret`
+    from jflow.net.wire.users import rotate_token, users_path  # noqa: PLC0415 - see `cluster_secret`
 
     if not 0 <= options.keep_hours <= _MAX_HOURS:
         raise ValueError(f"--keep-hours must be from 0 to {_MAX_HOURS}, got {options.keep_hours:g}")
-    secret, keep_s = _secret(), 3600 * options.keep_hours
+    secret, keep_s = cluster_secret(), 3600 * options.keep_hours
     _give(secret.token_of(rotate_token(users_path(), options.user, keep_s)), options)
 
 
 def _revoke(options: argparse.Namespace) -> None:
-    from jflow.net.wire.users import revoke_tokens, users_path  # noqa: PLC0415 - see `_secret`
+    from jflow.net.wire.users import revoke_tokens, users_path  # noqa: PLC0415 - see `cluster_secret`
 
     revoke_tokens(users_path(), options.user)
 
 
-def _secret() -> Secret:
-    """Returns the token of the cluster."""
+def cluster_secret() -> Secret:
+    """Returns the token of the cluster, of which others are made.
+
+    Raises:
+      PermissionDeniedError: if this process has that of a user.
+      OpError: as `load_secret`.
+    """
     from jflow.net.wire import load_secret  # noqa: PLC0415 - other commands need no transport
 
     secret = load_secret()
     if secret.id is not None:
         raise PermissionDeniedError(
-            f"this process has the token of the user {secret.id.user!r}; tokens of users are made "
+            f"this process has the token of the user {secret.id.user!r}; other tokens are made "
             "of that of the cluster: unset JFLOW_TOKEN and JFLOW_TOKEN_FILE, or set one to it"
         )
     return secret
@@ -123,7 +128,7 @@ def _give(token: str, options: argparse.Namespace) -> None:
 
 
 def _list(_: argparse.Namespace) -> None:
-    from jflow.net.wire.users import read_users, users_path  # noqa: PLC0415 - see `_secret`
+    from jflow.net.wire.users import read_users, users_path  # noqa: PLC0415 - see `cluster_secret`
 
     rows = [
         (user, serial, _date(token.made), _until(token.until, token.has_expired))

@@ -61,5 +61,7 @@ def test_what_cannot_be_is_an_error(
     )
     monkeypatch.setenv("JFLOW_TOKEN", token)
     assert "has the token of the user 'ann'" in shown(capsys, "make", "bob", code=2)
+    assert main(["metrics-token"]) == 2  # servers would refuse what it is made of
+    assert "has the token of the user 'ann'" in capsys.readouterr().err
     monkeypatch.setenv("JFLOW_TOKEN", token[:-5])
     assert "perhaps only a part of it" in shown(capsys, "make", "bob", code=2)

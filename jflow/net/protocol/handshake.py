@@ -288,7 +288,7 @@ def _key_for(token_id: TokenId | None, secret: Secret, users: Users) -> Secret:
     """Returns what a caller has to have: the server's token, or one of a user."""
     if token_id is None:
         return secret
-    # Both are computed in any case: the time to answer does not tell which users there are.
+    # Both are computed in any case, so that the time to answer hardly tells which users there are.
     accepted, refused = secret.token_of(token_id), secret.no_token_of(token_id)
     return Secret(accepted if users.accept(token_id) else refused)
 

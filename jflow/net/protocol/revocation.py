@@ -53,6 +53,13 @@ class UserStreams:
     def _look(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        try:
+            self._refuse_revoked()
+        finally:  # whatever an error of one look is, the next one is not left out
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LOOK_S, self._look) if self._open else None
+
+    def _refuse_revoked(self) -> None:
         for refuse, token_id in [*self._open.items()]:
             if not self._users.accept(token_id):
                 del self._open[refuse]
@@ -64,6 +71,3 @@ class UserStreams:
                         "their sessions have ended"
                     )
                 )
-        self._timer = (
-            asyncio.get_running_loop().call_later(LOOK_S, self._look) if self._open else None
-        )

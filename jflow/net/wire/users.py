@@ -37,7 +37,7 @@ RETRY_S = 1.0
 """How long a file that could not be read is not read again, in seconds."""
 
 _VARIABLE = "JFLOW_USERS_FILE"
-_READABLE_BY_OTHERS = 0o022
+_WRITABLE_BY_OTHERS = 0o022
 
 _Serial = Annotated[str, msgspec.Meta(pattern=f"^{SERIAL.pattern}$")]
 _Name = Annotated[str, msgspec.Meta(pattern=f"^{USER.pattern}$")]
@@ -94,7 +94,7 @@ def read_users(path: Path) -> Mapping[str, UserEntry]:
       InvalidArgumentError: if it is malformed.
     """
     try:
-        content = read_private(path, _READABLE_BY_OTHERS)
+        content = read_private(path, _WRITABLE_BY_OTHERS)
     except FileNotFoundError:
         return {}
     except OSError as error:
