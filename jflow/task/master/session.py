@@ -309,7 +309,7 @@ class ClientSession:
             if deadline.timeout is None or not limit.expired():
                 raise
             tasks = ", ".join(map(str, step.entries))
-            doing, waited = f"running the step on {tasks}", Waited.of(error.__cause__)
+            doing, waited = f"running the step on {tasks}", Waited.of(error.__context__)
             only = only_name(step.entries)
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
