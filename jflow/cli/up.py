@@ -15,6 +15,7 @@ from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.signals import interrupted
+from jflow.cli.stuck import add_stuck_options, stuck_variables
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -44,6 +45,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where each task has a file for what it logs (default: the terminal)",
     )
+    add_stuck_options(up)
     add_log_options(up)
     up.add_argument(
         "--threads",
@@ -88,7 +90,7 @@ def _up(options: argparse.Namespace) -> int:
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
     log_options(options)  # refuses variables that the tasks would refuse
-    os.environ.update(log_variables(options))
+    os.environ.update({**log_variables(options), **stuck_variables(options)})
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = f"{options.metrics}+"
     if options.logs is not None:

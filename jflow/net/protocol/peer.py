@@ -161,9 +161,10 @@ class Peer:
         artifacts: Artifacts,
         is_restartable: bool = False,
         claim: Claim | None = None,
+        session: int = 0,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim)
+        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim, session)
         return REGISTER_PLANS.read(*await self._reply(incarnation, request))
 
     async def run_plans(

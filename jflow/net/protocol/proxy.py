@@ -73,6 +73,7 @@ class TaskProxy(Protocol):
         artifacts: Artifacts,
         is_restartable: bool = False,
         claim: Claim | None = None,
+        session: int = 0,
     ) -> Registered:
         """See `WorkerService.register`."""
 
@@ -152,8 +153,9 @@ class OwnTask:
         artifacts: Artifacts,
         is_restartable: bool = False,
         claim: Claim | None = None,
+        session: int = 0,
     ) -> Registered:
-        return await self._worker.register(plans, artifacts, is_restartable, claim)
+        return await self._worker.register(plans, artifacts, is_restartable, claim, session)
 
     def run_plans(
         self,

@@ -134,12 +134,14 @@ def _register_plans(
     artifacts: Artifacts,
     is_restartable: bool = False,
     claim: Claim | None = None,
+    session: int = 0,
 ) -> Outgoing:
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
         claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+        session=session,
     )
     return message, list(artifacts.values())
 
@@ -149,7 +151,9 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
     claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
-    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
+    return _registered_to_proto(
+        await worker.register(plans, artifacts, body.is_restartable, claim, body.session)
+    )
 
 
 REGISTER_PLANS = Rpc(

@@ -102,8 +102,11 @@ class WorkerService(Protocol):
         artifacts: Artifacts,
         is_restartable: bool = False,
         claim: Claim | None = None,
+        session: int = 0,
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
+
+        `claim` and `session` are those of the client, whose session has that number on its master.
 
         Raises:
           FencedError: if there was a later claim, now or whenever they are run.

@@ -61,8 +61,11 @@ class Master:
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
-        session = ClientSession(self._servers, self._sampler, self._reset, self._begin, self._close)
-        self._sessions[session] = _SessionEntry(next(self._numbers), now())
+        number = next(self._numbers)
+        session = ClientSession(
+            self._servers, self._sampler, self._reset, self._begin, self._close, number
+        )
+        self._sessions[session] = _SessionEntry(number, now())
         return session
 
     def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:

@@ -32,10 +32,12 @@ class Registrar:
     Args:
       servers: the master's view of the cluster.
       claim: the claim of the session.
+      session: the number of the session.
     """
 
-    def __init__(self, servers: ServerView, claim: SessionClaim) -> None:
+    def __init__(self, servers: ServerView, claim: SessionClaim, session: int) -> None:
         self._servers = servers
+        self._session = session
         self._own_task = servers.info().task
         self._claim = claim
         self._incarnations: dict[Task, int] = {}
@@ -242,5 +244,10 @@ class Registrar:
         task, claim = entry.task, self._claim.claim
         async with deadline.bounding(f"registering the step on {task}", str(task)):
             return await entry.proxy.register(
-                entry.incarnation, entry.plans, artifacts, entry.is_restartable, claim
+                entry.incarnation,
+                entry.plans,
+                artifacts,
+                entry.is_restartable,
+                claim,
+                self._session,
             )

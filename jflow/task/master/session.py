@@ -79,6 +79,7 @@ class ClientSession:
       reset: frees containers on all tasks on behalf of this session.
       began: called when it has registered its first step.
       closed: called when the session closes.
+      number: its number on this master.
 
     Attributes:
       watch, state: see `MasterSession`.
@@ -94,6 +95,7 @@ class ClientSession:
         ],
         began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
+        number: int = 0,
     ) -> None:
         self.coordinator: CoordinatorStatus | None = None
         self._servers = servers
@@ -109,7 +111,7 @@ class ClientSession:
         self._own_ids = [range(first, first + N_STEP_IDS)]
         self._steps: dict[int, RegisteredStep] = {}
         self._claim = SessionClaim(servers)
-        self._registrar = Registrar(servers, self._claim)
+        self._registrar = Registrar(servers, self._claim, number)
         self._running: set[Job[Any]] = set()
         self._connecting: dict[Task, float] = {}
         self._end: AbortedError | None = None

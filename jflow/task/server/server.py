@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import threading
@@ -45,6 +46,12 @@ from jflow.task.server.definition import ServerDef, defined, packed_defaults, wh
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
 from jflow.task.server.slow_steps import SlowSteps
+from jflow.task.server.stuck import (
+    RESTART_LIMIT_S,
+    STUCK_EXIT_CODE,
+    abandoned_limit_s,
+    leaving_error,
+)
 from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker
 
@@ -127,6 +134,7 @@ class Server(Closing):
         paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)
         self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
         self._stopped = threading.Event()
+        self._stuck_reason = ""
         self._running: _Running | None = None
         self._metrics: MetricsServer | None = None
         if start:
@@ -191,11 +199,12 @@ class Server(Closing):
             location = location_at(hosts)
             counts = {} if self._config is None else self._config.device_count
             terms = _Terms(load_secret(), cluster_name(), location, self._defaults, counts)
+            limit_s = abandoned_limit_s()
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
             self._running = SERVERS.run_coroutine(starting)
-            SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s))
+            SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s, limit_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
             VALIDATOR.start()
@@ -253,6 +262,24 @@ class Server(Closing):
             VALIDATOR.stop()
             event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
+
+    def leave_when_stuck(self) -> None:
+        """Makes the server stop when a device of it is stuck, after its callers were told why.
+
+        A device is stuck when it has run a program for JFLOW_ABANDONED_LIMIT_S seconds, 60 unless
+        that is set, after the caller gave it up. `stuck_reason` has the reason then.
+        """
+        SERVERS.run_coroutine(self._started().leave_when_stuck(self._leave_stuck))
+
+    def _leave_stuck(self, reason: str) -> None:
+        self._stuck_reason = reason
+        code = STUCK_EXIT_CODE
+        event(_LOG, logging.ERROR, "server_stuck", reason=reason, exit_code=code)
+
+    @property
+    def stuck_reason(self) -> str:
+        """Why the server has stopped by itself; "" if it has not."""
+        return self._stuck_reason
 
     def __enter__(self) -> Self:
         self.start()
@@ -337,8 +364,10 @@ class _Running:
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.tasks, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
-        self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
+        self.endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
+        self.listener = transport.listener(
+            self.endpoint.services(), lambda: self.watched.is_serving
+        )
 
     def info(self) -> ServerInfo:
         return ServerInfo(
@@ -359,10 +388,31 @@ class _Running:
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)
 
-    async def watch_steps(self, slow_s: float) -> None:
-        """Starts to log steps that take longer than `slow_s` seconds."""
+    async def watch_steps(self, slow_s: float, abandoned_s: float) -> None:
+        """Starts to log slow steps, and to look for devices that are stuck.
+
+        Args:
+          slow_s: after how many seconds a step is slow.
+          abandoned_s: after how many seconds an abandoned program makes its device stuck.
+        """
+        self.worker.abandoned.limit_s = abandoned_s
         self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
         self._slow_steps.start()
+
+    async def leave_when_stuck(self, leaves: Callable[[str], object]) -> None:
+        """Ends the server when a device of it is stuck, after callers were told the reason."""
+
+        def leave(reason: str) -> None:
+            if not self.watched.is_serving:
+                return  # another device was first, or the server stops
+            leaves(reason)
+            self.endpoint.refuse(leaving_error(self._task, reason))
+            self.watched.stop()
+
+        abandoned = self.worker.abandoned
+        if abandoned.limit_s == math.inf:
+            abandoned.limit_s = RESTART_LIMIT_S
+        abandoned.on_stuck = leave
 
     async def stop(self) -> None:
         if self._slow_steps is not None:

@@ -55,7 +55,7 @@ from jflow.task.execution.devices import DevicesByName, DevicesOfTask
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import NO_FUNCTIONS
 from jflow.task.execution.parked import ParkedAttempts
-from jflow.task.worker.context import RegisteredPlans, TensorTransport, WorkerContext
+from jflow.task.worker.context import TensorTransport, WorkerContext
 from jflow.task.worker.device_pool import DevicePool
 from jflow.task.worker.early import EarlyValues
 from jflow.task.worker.inline import (
@@ -67,6 +67,7 @@ from jflow.task.worker.inline import (
 )
 from jflow.task.worker.linking import DroppedError, PlanLinker
 from jflow.task.worker.plan_run import run_plan
+from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.watching import RunningSteps
 
@@ -85,6 +86,7 @@ class Worker:
 
     Attributes:
       long_programs: runs programs that may take long.
+      abandoned: the steps that were abandoned while it ran a program of them.
       containers: the state of the task.
       programs: the cache of compiled programs.
       moves: moves state.
@@ -111,6 +113,7 @@ class Worker:
         thread_started: Callable[[], object] | None = None,
         checkpoint_roots: AllowedDirectories | None = None,
     ) -> None:
+        local_devices = devices
         self._devices = devices = DevicesOfTask(devices)
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
@@ -125,13 +128,15 @@ class Worker:
         self._context = WorkerContext(
             task, containers, Rendezvous(), transport, threads, self.long_programs, parked
         )
+        self.abandoned = self._context.abandoned
+        self._stuck = self.abandoned.stuck
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(state)
-        self.running = RunningSteps(self._context, self.moves.plans)
+        self.running = RunningSteps(self._context, self.moves.plans, local_devices)
         self.claims = ClaimedRuns(state.driver)
         self.claims.fences.add_user(self._used_claims)
         self.effects = TaskEffects(state)
@@ -158,6 +163,7 @@ class Worker:
         artifacts: Artifacts,
         is_restartable: bool = False,
         claim: Claim | None = None,
+        session: int = 0,
     ) -> Registered:
         """Compiles and links plans, and keeps them ready to run.
 
@@ -203,6 +209,7 @@ class Worker:
             writes_of(linked),
             unsupported(plans),
             self._sender.task or self._context.task,
+            session,
         )
         if (inline := inline_plan(registered, self._context)) is not None:
             self._inline[handle] = inline
@@ -258,6 +265,8 @@ class Worker:
             `Waited`, if that is known.
         """
         registered = self._registered.get(handle) or self._missing_plans(handle)
+        if self._stuck:
+            self.abandoned.refuse(registered.plans)
         if not self.can_piggyback or len(registered.plans) != 1:
             piggybacked = None
         if registered.claim is None:
@@ -275,8 +284,8 @@ class Worker:
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`."""
         plan = self._inline.get(handle)
-        if plan is None or failpoints_on or not plan.is_quick:
-            return None
+        if plan is None or failpoints_on or self._stuck or not plan.is_quick:
+            return None  # `run_plans` refuses plans for a device that is stuck
         if isinstance(plan, InlinePrograms):
             return Started(plan.run_inline(step, feeds))
         plan.registered.check_feeds(feeds)

@@ -43,7 +43,7 @@ class Worker:
         self.handles = set()
         self.started = self.cancelled = 0
 
-    async def register(self, plans, artifacts, is_restartable=False, claim=None):
+    async def register(self, plans, artifacts, is_restartable=False, claim=None, session=0):
         self.calls.append(("register", plans, dict(artifacts)))
         registered = await self._scripted("register", plans, artifacts)
         if registered is None:
@@ -113,7 +113,9 @@ class Peer:
         if self.unavailable is not None:
             raise self.unavailable
 
-    async def register(self, incarnation, plans, artifacts, is_restartable=False, claim=None):
+    async def register(
+        self, incarnation, plans, artifacts, is_restartable=False, claim=None, session=0
+    ):
         await asyncio.sleep(0)
         self._check(incarnation)
         return await self.worker.register(plans, artifacts, is_restartable, claim)

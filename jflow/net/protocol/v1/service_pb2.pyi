@@ -130,16 +130,18 @@ class RegisterStep(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
-    __slots__ = ("plans", "artifacts", "is_restartable", "claim")
+    __slots__ = ("plans", "artifacts", "is_restartable", "claim", "session")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     IS_RESTARTABLE_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     is_restartable: bool
     claim: Claim
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
+    session: int
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("handle", "missing", "n_bytes")

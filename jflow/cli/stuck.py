@@ -1,0 +1,32 @@
+"""The options of the commands that start servers: when a device is stuck, and what follows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+
+def add_stuck_options(parser: argparse.ArgumentParser) -> None:
+    """Adds --abandoned-limit-s and --restart-when-stuck to a command."""
+    parser.add_argument(
+        "--abandoned-limit-s",
+        metavar="SECONDS",
+        help="for how long a device may run a program that its caller gave up; then it takes no "
+        "steps until the program ends (default: JFLOW_ABANDONED_LIMIT_S, else without a limit)",
+    )
+    parser.add_argument(
+        "--restart-when-stuck",
+        action="store_true",
+        help="end with exit code 75 when a device takes no steps, so that what started the server "
+        "starts it again; its state is lost. The limit is 60 s unless it is set",
+    )
+
+
+def stuck_variables(options: argparse.Namespace) -> Mapping[str, str]:
+    """Returns the environment variables that say the same to servers."""
+    found = {}
+    if options.abandoned_limit_s is not None:
+        found["JFLOW_ABANDONED_LIMIT_S"] = options.abandoned_limit_s
+    if options.restart_when_stuck:
+        found["JFLOW_RESTART_WHEN_STUCK"] = "1"
+    return found
