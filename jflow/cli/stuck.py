@@ -11,6 +11,7 @@ def add_stuck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abandoned-limit-s",
         metavar="SECONDS",
+        type=_limit,
         help="for how long a device may run a program that its caller gave up; then it takes no "
         "steps until the program ends (default: JFLOW_ABANDONED_LIMIT_S, else without a limit)",
     )
@@ -26,7 +27,14 @@ def stuck_variables(options: argparse.Namespace) -> Mapping[str, str]:
     """Returns the environment variables that say the same to servers."""
     found = {}
     if options.abandoned_limit_s is not None:
-        found["JFLOW_ABANDONED_LIMIT_S"] = options.abandoned_limit_s
+        found["JFLOW_ABANDONED_LIMIT_S"] = f"{options.abandoned_limit_s:g}"
     if options.restart_when_stuck:
         found["JFLOW_RESTART_WHEN_STUCK"] = "1"
     return found
+
+
+def _limit(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise ValueError(text)
+    return seconds

@@ -142,12 +142,16 @@ class Foreground:
 
     Args:
       cluster: the cluster.
-      restarts: whether it starts tasks again whose processes were killed or failed.
+      restarts: whether it starts tasks again whose processes were killed or failed; it always
+        starts those again that have ended because they were stuck.
     """
 
     def __init__(self, cluster: LocalCluster, *, restarts: bool) -> None:
+        from jflow.task.server.stuck import STUCK_EXIT_CODE  # noqa: PLC0415 - watchers need none
+
         self._cluster = cluster
         self._restarts = restarts
+        self._stuck_code = STUCK_EXIT_CODE
         self._codes: dict[Task, int] = {}
         self._restarted: dict[Task, float] = {}
 
@@ -167,7 +171,7 @@ class Foreground:
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if not code:
             print(f"{task} has stopped", flush=True)
-        elif not self._restarts:
+        elif not self._restarts and code != self._stuck_code:
             print(f"{task} {how}; its state is lost", file=sys.stderr, flush=True)
         elif time.monotonic() < self._restarted.get(task, 0.0) + _RESTART_S:
             return

@@ -152,6 +152,9 @@ class WorkerService(Protocol):
           None if the plans wait for other steps or take long; nothing was done then.
         """
 
+    def check_devices(self, handle: int) -> None:
+        """Raises UnavailableError if registered plans are for a device that is stuck."""
+
     @remote()
     async def list_coordinators(self) -> Array:
         """Returns the coordinators of the clients of the task, packed as u8[n]."""

@@ -449,6 +449,9 @@ class ClientSession:
             (entry,) = step.entries.values()
             values = await self._run_on_task(step, entry, step_id, feeds, client, noted, staging)
         else:
+            # Before other tasks begin, of which what they have applied stays.
+            for entry in step.entries.values():
+                entry.proxy.check_devices(entry.handle)
             by_index = await StepRunner(
                 step.entries,
                 lambda entry: self._run_on_task(

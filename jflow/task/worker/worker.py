@@ -264,15 +264,19 @@ class Worker:
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
         """
+        self.check_devices(handle)
         registered = self._registered.get(handle) or self._missing_plans(handle)
-        if self._stuck:
-            self.abandoned.refuse(registered.plans)
         if not self.can_piggyback or len(registered.plans) != 1:
             piggybacked = None
         if registered.claim is None:
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
         with self.claims.running(registered.claim):
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
+
+    def check_devices(self, handle: int) -> None:
+        """See `WorkerService.check_devices`."""
+        if self._stuck and (registered := self._registered.get(handle)) is not None:
+            self.abandoned.refuse(registered.plans)
 
     def begin_plans(
         self,

@@ -52,6 +52,9 @@ class Worker:
             self.handles.add(registered.handle)
         return registered
 
+    def check_devices(self, handle):
+        """No device is stuck."""
+
     async def run_plans(self, step, handle, feeds, client=None, records=None, staging=None):
         self.calls.append(("run", step, handle, list(feeds)))
         answer = await self._scripted("run", step, handle, feeds)
@@ -119,6 +122,9 @@ class Peer:
         await asyncio.sleep(0)
         self._check(incarnation)
         return await self.worker.register(plans, artifacts, is_restartable, claim)
+
+    def check_devices(self, handle):
+        """See the worker."""
 
     def cut(self):
         """Ends the connection, and with it what was registered over it."""
