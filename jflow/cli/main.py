@@ -36,7 +36,7 @@ from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.signals import STOPPING, interrupted
-from jflow.cli.stuck import add_stuck_options, stuck_variables
+from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 from jflow.cli.version import version_text
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
@@ -187,6 +187,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "on (default: JFLOW_METRICS, else nowhere)",
     )
     add_stuck_options(server)
+    add_save_option(server)
     add_log_options(server)
     server.set_defaults(run=_server)
     token = commands.add_parser(

@@ -23,6 +23,16 @@ def add_stuck_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_save_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --save-when-stuck to a command."""
+    parser.add_argument(
+        "--save-when-stuck",
+        metavar="DIR",
+        help="where a task that ends because it is stuck saves its variables first, as a "
+        "checkpoint such as DIR/ps-0 (default: JFLOW_SAVE_WHEN_STUCK, else nowhere)",
+    )
+
+
 def stuck_variables(options: argparse.Namespace) -> Mapping[str, str]:
     """Returns the environment variables that say the same to servers."""
     found = {}
@@ -30,6 +40,8 @@ def stuck_variables(options: argparse.Namespace) -> Mapping[str, str]:
         found["JFLOW_ABANDONED_LIMIT_S"] = f"{options.abandoned_limit_s:g}"
     if options.restart_when_stuck:
         found["JFLOW_RESTART_WHEN_STUCK"] = "1"
+    if options.save_when_stuck is not None:
+        found["JFLOW_SAVE_WHEN_STUCK"] = options.save_when_stuck
     return found
 
 

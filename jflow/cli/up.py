@@ -15,7 +15,7 @@ from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.signals import interrupted
-from jflow.cli.stuck import add_stuck_options, stuck_variables
+from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -46,6 +46,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where each task has a file for what it logs (default: the terminal)",
     )
     add_stuck_options(up)
+    add_save_option(up)
     add_log_options(up)
     up.add_argument(
         "--threads",

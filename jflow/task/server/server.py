@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from jflow.base import forks
 from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
+from jflow.base.drivers.loop import TaskSet
 from jflow.base.failpoints import async_failpoint
 from jflow.base.handles import Closing
 from jflow.base.logs import LogOptions, event, log_to_stderr
@@ -51,6 +52,8 @@ from jflow.task.server.stuck import (
     STUCK_EXIT_CODE,
     abandoned_limit_s,
     leaving_error,
+    save_what_can_be,
+    saved_prefix,
 )
 from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker
@@ -267,7 +270,8 @@ class Server(Closing):
         """Makes the server stop when a device of it is stuck, after its callers were told why.
 
         A device is stuck when it has run a program for JFLOW_ABANDONED_LIMIT_S seconds, 60 unless
-        that is set, after the caller gave it up. `stuck_reason` has the reason then.
+        that is set, after the caller gave it up. Before, the server saves its variables to
+        JFLOW_SAVE_WHEN_STUCK if that is set. `stuck_reason` has the reason then.
         """
         SERVERS.run_coroutine(self._started().leave_when_stuck(self._leave_stuck))
 
@@ -400,14 +404,23 @@ class _Running:
         self._slow_steps.start()
 
     async def leave_when_stuck(self, leaves: Callable[[str], object]) -> None:
-        """Ends the server when a device of it is stuck, after callers were told the reason."""
+        """Ends the server when a device of it is stuck, after callers were told the reason.
+
+        Args:
+          leaves: called with the reason.
+        """
+        leaving = TaskSet()
+
+        async def end(reason: str) -> None:
+            held = await save_what_can_be(self.worker, saved_prefix(self._task))
+            leaves(f"{reason}. {held}")
+            self.endpoint.refuse(leaving_error(self._task, reason, held))
+            self.watched.stop()
 
         def leave(reason: str) -> None:
-            if not self.watched.is_serving:
-                return  # another device was first, or the server stops
-            leaves(reason)
-            self.endpoint.refuse(leaving_error(self._task, reason))
-            self.watched.stop()
+            if self.watched.is_serving:  # else another device was first, or the server stops
+                self.watched.is_serving = False
+                leaving.start(end(reason))
 
         abandoned = self.worker.abandoned
         if abandoned.limit_s == math.inf:

@@ -8,12 +8,18 @@ from collections.abc import Mapping
 
 from jflow.base.cluster import Task
 from jflow.errors import InvalidArgumentError, UnavailableError
+from jflow.task.worker import Worker
 
 LIMIT_VARIABLE = "JFLOW_ABANDONED_LIMIT_S"
 RESTART_VARIABLE = "JFLOW_RESTART_WHEN_STUCK"
 
+SAVE_VARIABLE = "JFLOW_SAVE_WHEN_STUCK"
+
 STUCK_EXIT_CODE = 75
 """The exit code of a server that ends because a device is stuck: EX_TEMPFAIL of sysexits.h."""
+
+SAVE_S = 60.0
+"""How long saving may take then, in seconds."""
 
 RESTART_LIMIT_S = 60.0
 """The limit of a server that ends when it is stuck, in seconds, unless another one is set."""
@@ -52,10 +58,39 @@ def restarts_when_stuck(environ: Mapping[str, str] = os.environ) -> bool:
     return text == "1"
 
 
-def leaving_error(task: Task, reason: str) -> UnavailableError:
+def saved_prefix(task: Task, environ: Mapping[str, str] = os.environ) -> str:
+    """Returns the path of the checkpoint that a stuck task writes before it ends, or "".
+
+    It is "DIR/ps-0" where JFLOW_SAVE_WHEN_STUCK is DIR.
+    """
+    directory = environ.get(SAVE_VARIABLE, "")
+    return f"{directory.rstrip('/')}/{task.job}-{task.index}" if directory else ""
+
+
+async def save_what_can_be(worker: Worker, prefix: str) -> str:
+    """Saves the variables of a task that no abandoned program writes.
+
+    Returns:
+      A sentence for those that use the task: what was saved, or why nothing was.
+    """
+    if not prefix:
+        return "What it held is lost"
+    saves = worker.saves.of_caller(None)
+    try:
+        n_saved = await saves.save_variables(prefix, SAVE_S, worker.abandoned.written())
+    except Exception as error:  # the server has to end in any case
+        return f"What it held is lost, as saving it failed: {error}"
+    finally:
+        saves.close()
+    if not n_saved:
+        return "What it held is lost, but it had no variables that could be saved"
+    return f"{n_saved} variables were saved as {prefix!r}; all else that it held is lost"
+
+
+def leaving_error(task: Task, reason: str, held: str) -> UnavailableError:
     """Returns the error of the calls that a task does not answer, because it ends."""
     return UnavailableError(
-        f"{task} ends, to be started again, because {reason}. What it held is lost; run the step "
-        "again once it is back, and restore what it needs",
+        f"{task} ends, to be started again, because {reason}. {held}; run the step again once it "
+        "is back, and restore what it needs",
         task=str(task),
     )

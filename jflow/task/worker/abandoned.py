@@ -1,4 +1,4 @@
-"""`AbandonedSteps`: steps that have ended while a device of the task ran a program of them.
+"""`AbandonedSteps`: steps without a caller, of which a device of the task still runs a program.
 
 A program cannot be interrupted. A step is *abandoned* if it was cancelled or has failed meanwhile:
 its program goes on, and keeps its place on the device. A device is *stuck* once it has run a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import jax
@@ -19,6 +19,7 @@ from jflow.base.deadline.clock import now
 from jflow.base.logs import event
 from jflow.errors import UnavailableError
 from jflow.plan.xla.hardware import DeviceOrMesh, devices_of
+from jflow.state.moves import StateId, changes_of
 from jflow.state.watch import StepStatus, busy_text, client_text
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.worker.device_pool import DevicePool
@@ -76,9 +77,9 @@ class AbandonedSteps:
         devices.ended = self._end
 
     def add(self, step: int, began: float, registered: RegisteredPlans) -> None:
-        """Records that a step ends, if a device runs a program of it."""
+        """Records that a step has no caller any more, if a device runs a program of it."""
         running = self._devices.running(step)
-        if not running:
+        if not running or step in self.steps:
             return
         devices = frozenset(device for one in running for device in devices_of(one))
         plans = (one for one in registered.plans if not devices.isdisjoint(devices_of(one.device)))
@@ -92,6 +93,11 @@ class AbandonedSteps:
     def on(self, device: jax.Device) -> list[AbandonedStep]:
         """Returns the abandoned steps that a device is busy with, in the order of their ends."""
         return [one for one in self.steps.values() if device in one.devices]
+
+    def written(self) -> Collection[StateId]:
+        """Returns the state that abandoned steps may be writing."""
+        plans = [one.plan for step in self.steps.values() for one in step.registered.plans]
+        return frozenset[StateId]().union(*changes_of(plans))
 
     def describe(self, device: DeviceOrMesh) -> str:
         """Says how many programs of a device are abandoned, and which is the first; "" if none."""

@@ -116,6 +116,12 @@ class WorkerContext:
         else:
             self.rendezvous.n_opened += 1
 
+    def give_up_step(self, step: int, registered: RegisteredPlans) -> None:
+        """Records that a step has no caller any more, and goes on to its end."""
+        began = self.started.get(step)
+        if began is not None:
+            self.abandoned.add(step, began[0], registered)
+
     def end_step(self, step: int, registered: RegisteredPlans) -> None:
         """Removes the records of a step that has ended."""
         if registered.exchanges:

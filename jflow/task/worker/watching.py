@@ -85,7 +85,11 @@ class RunningSteps:
         Those that were abandoned come first, then the others, each the oldest first.
         """
         abandoned, present = self._context.abandoned.steps, now()
-        started = [(at, step, found) for step, (at, found) in self._context.started.items()]
+        started = [
+            (at, step, found)
+            for step, (at, found) in self._context.started.items()
+            if step not in abandoned
+        ]
         given_up = [(one.began, step, one.registered) for step, one in abandoned.items()]
         steps = [
             *sorted(given_up, key=lambda one: one[0]),

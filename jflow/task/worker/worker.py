@@ -47,7 +47,7 @@ from jflow.state.journal import JournalPart
 from jflow.state.journal import packed as packed_entries
 from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, writes_often
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.state.resources import Containers, Writing
+from jflow.state.resources import Containers, SingleWrite, Writing
 from jflow.state.saves import tensor_functions
 from jflow.state.watch import StatusRequest, WatchedTask
 from jflow.task.execution.classes import writes_of
@@ -414,6 +414,8 @@ class Worker:
         if effect is not None:
             writing = effect.writing
         context, plans = self._context, registered.plans
+        if isinstance(effect, SingleWrite):
+            effect.given_up = partial(context.give_up_step, step, registered)
         try:
             if len(plans) == 1:
                 fetched = await run_plan(

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -33,10 +34,11 @@ LIMIT = "0.2"
 BUSY = r"busy for [\d.]+ s with step [0-9a-f]+ of session \d+ of {}, abandoned [\d.]+ s ago"
 
 
-def abandon(runaway: Runaway, session: tf.Session) -> None:
+def abandon(runaway: Runaway, session: tf.Session, what: Any = None) -> None:
     """Starts a program that does not end, and gives it up."""
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        session.run(runaway.reads, {runaway.rounds: ENDLESS}, SOON)
+    # A write cannot be taken back, so its master answers later than the deadline, or has ended.
+    with pytest.raises(tf.errors.DeadlineExceededError if what is None else OpError):
+        session.run(runaway.reads if what is None else what, {runaway.rounds: ENDLESS}, SOON)
 
 
 @contextmanager
@@ -118,10 +120,12 @@ def test_a_stuck_device_takes_no_steps_and_the_others_go_on() -> None:
         coordinator.close()
 
 
-def test_a_server_that_is_stuck_tells_those_that_wait_and_ends_with_its_own_code() -> None:
+def test_a_server_that_is_stuck_saves_and_tells_those_that_wait_and_ends_with_its_own_code(
+    tmp_path: Path,
+) -> None:
     (port,) = free_ports(1)
     cluster = json.dumps({"local": [f"127.0.0.1:{port}"]})
-    options = ("--abandoned-limit-s", LIMIT, "--restart-when-stuck")
+    options = ("--abandoned-limit-s", LIMIT, "--restart-when-stuck", "--save-when-stuck", tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-m", "jflow", "server", "--cluster", cluster, *options],
         stdout=subprocess.PIPE,
@@ -132,22 +136,27 @@ def test_a_server_that_is_stuck_tells_those_that_wait_and_ends_with_its_own_code
         assert "is ready" in process.stdout.readline()
         runaway = Runaway("", lambda: tf.Session(f"grpc://127.0.0.1:{port}"))
         get = tf.FIFOQueue(3, ["float32"], [()]).dequeue()
-        with suppress(UnavailableError), runaway.session() as session:
+        busy = BUSY.format("/job:local/task:0")
+        with runaway.session() as session:
             runaway.warm_up(session)
             with waiting(session, get) as errors:
-                abandon(runaway, session)
+                abandon(runaway, session, runaway.writes)
             (error,) = errors
             assert isinstance(error, UnavailableError)
-            busy = BUSY.format("/job:local/task:0")
             said = rf"/job:local/task:0 ends, to be started again, because .* is stuck: .* {busy}"
             assert re.match(said, error.message), error.message
             assert error.task == "/job:local/task:0"
+            saved = tmp_path / "local-0"
+            assert f"1 variables were saved as {str(saved)!r}" in error.message
         assert process.wait(PATIENCE_S) == STUCK_EXIT_CODE
         lines = process.stderr.read().splitlines()
         (told,) = [line for line in lines if "event=server_stuck" in line]
         assert f"exit_code={STUCK_EXIT_CODE}" in told
         assert re.search(busy, told)
         assert not [line for line in lines if "Traceback" in line]
+        with tf.Session() as session:  # "x" is being written
+            tf.train.Saver([runaway.y]).restore(session, saved)
+            assert session.run(runaway.y) == 11.0 + 1.0
     finally:
         process.kill()
         process.wait()
