@@ -16,12 +16,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import Job
 from jflow.base.failpoints import async_failpoint
-from jflow.errors import (
-    AbortedError,
-    InvalidArgumentError,
-    OpError,
-    UnavailableError,
-)
+from jflow.errors import AbortedError, InvalidArgumentError, OpError, UnavailableError
 from jflow.net.protocol import (
     Array,
     Artifacts,
@@ -449,9 +444,6 @@ class ClientSession:
             (entry,) = step.entries.values()
             values = await self._run_on_task(step, entry, step_id, feeds, client, noted, staging)
         else:
-            # Before other tasks begin, of which what they have applied stays.
-            for entry in step.entries.values():
-                entry.proxy.check_devices(entry.handle)
             by_index = await StepRunner(
                 step.entries,
                 lambda entry: self._run_on_task(

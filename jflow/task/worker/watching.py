@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 from msgspec.structs import replace
 
 from jflow.base.cluster import Device
 from jflow.base.deadline.clock import now
 from jflow.plan import Recv, stride_of
+from jflow.plan.xla.hardware import DeviceOrMesh, first_device
 from jflow.state.moves import Gate
 from jflow.state.resources import Cell
 from jflow.state.watch import DeviceStatus, StatusRequest, StepStatus, WaitStatus, bounded_name
@@ -39,7 +39,7 @@ class RunningSteps:
     """
 
     def __init__(
-        self, context: WorkerContext, gate: Gate, devices: Mapping[Device, jax.Device]
+        self, context: WorkerContext, gate: Gate, devices: Mapping[Device, DeviceOrMesh]
     ) -> None:
         self._context = context
         self._devices = devices
@@ -52,7 +52,7 @@ class RunningSteps:
 
     def device_status(self, device: Device, memory_bytes: int) -> DeviceStatus:
         """Returns the status of a device of the task, given the memory that it can use."""
-        found, abandoned = self._devices[device], self._context.abandoned
+        found, abandoned = first_device(self._devices[device]), self._context.abandoned
         steps = abandoned.on(found)
         since = max(now() - steps[0].at, 0.0) if steps else None
         is_stuck = found in abandoned.stuck

@@ -22,14 +22,7 @@ from jflow.base.failpoints import async_failpoint
 from jflow.base.failpoints.points import actions as failpoints_on
 from jflow.base.values import memory_bytes
 from jflow.errors import AbortedError, OpError, RestartedError
-from jflow.net.protocol import (
-    Array,
-    Artifacts,
-    Client,
-    Piggybacked,
-    Registered,
-    Started,
-)
+from jflow.net.protocol import Array, Artifacts, Client, Piggybacked, Registered, Started
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.state.core import (
@@ -113,7 +106,6 @@ class Worker:
         thread_started: Callable[[], object] | None = None,
         checkpoint_roots: AllowedDirectories | None = None,
     ) -> None:
-        local_devices = devices
         self._devices = devices = DevicesOfTask(devices)
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
@@ -129,14 +121,13 @@ class Worker:
             task, containers, Rendezvous(), transport, threads, self.long_programs, parked
         )
         self.abandoned = self._context.abandoned
-        self._stuck = self.abandoned.stuck
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(state)
-        self.running = RunningSteps(self._context, self.moves.plans, local_devices)
+        self.running = RunningSteps(self._context, self.moves.plans, devices)
         self.claims = ClaimedRuns(state.driver)
         self.claims.fences.add_user(self._used_claims)
         self.effects = TaskEffects(state)
@@ -275,7 +266,7 @@ class Worker:
 
     def check_devices(self, handle: int) -> None:
         """See `WorkerService.check_devices`."""
-        if self._stuck and (registered := self._registered.get(handle)) is not None:
+        if self.abandoned.stuck and (registered := self._registered.get(handle)) is not None:
             self.abandoned.refuse(registered.plans)
 
     def begin_plans(
@@ -288,7 +279,7 @@ class Worker:
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`."""
         plan = self._inline.get(handle)
-        if plan is None or failpoints_on or self._stuck or not plan.is_quick:
+        if plan is None or failpoints_on or self.abandoned.stuck or not plan.is_quick:
             return None  # `run_plans` refuses plans for a device that is stuck
         if isinstance(plan, InlinePrograms):
             return Started(plan.run_inline(step, feeds))

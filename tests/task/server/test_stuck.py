@@ -1,4 +1,4 @@
-"""Devices that are stuck with programs that do not end: who is told, and servers that end by it."""
+"""Devices that are stuck with programs that do not end, and the servers that end because of it."""
 
 from __future__ import annotations
 
