@@ -34,6 +34,7 @@ class Worker:
       calls: what it was asked, without incarnations.
       handles: what is registered now.
       started, cancelled: how many scripted calls have begun and were cancelled.
+      stuck: the error of what is for a device that is stuck; None if none is.
     """
 
     def __init__(self, task):
@@ -42,6 +43,7 @@ class Worker:
         self.calls = []
         self.handles = set()
         self.started = self.cancelled = 0
+        self.stuck = None
 
     async def register(self, plans, artifacts, is_restartable=False, claim=None, session=0):
         self.calls.append(("register", plans, dict(artifacts)))
@@ -53,7 +55,8 @@ class Worker:
         return registered
 
     def check_devices(self, handle):
-        """No device is stuck."""
+        if self.stuck is not None and handle in self.handles:
+            raise self.stuck
 
     async def run_plans(self, step, handle, feeds, client=None, records=None, staging=None):
         self.calls.append(("run", step, handle, list(feeds)))
