@@ -260,11 +260,11 @@ class WorkerLink:
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
         start, is_logged = perf_counter(), False
-        if self._pauses is None:
-            self._pauses = backoff(0.02, _LONGEST_PAUSE_S)
-        else:  # nothing has succeeded over the connection before
-            self._closing.wait(next(self._pauses))
         pauses = self._pauses
+        if pauses is None:
+            pauses = self._pauses = backoff(0.02, _LONGEST_PAUSE_S)
+        else:  # nothing has succeeded over the connection before
+            self._closing.wait(next(pauses))
         while not self._closing.is_set():
             connection = self._connect()
             try:
