@@ -265,6 +265,7 @@ def _server(options: argparse.Namespace) -> None:
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
     os.environ.update(stuck_variables(options))
+    restarts = restarts_when_stuck()
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
     server = Server(
@@ -276,7 +277,7 @@ def _server(options: argparse.Namespace) -> None:
     )
     try:
         with interrupted():
-            if restarts_when_stuck():
+            if restarts:
                 server.leave_when_stuck()
             exempt_from_collection()
             print(f"{server!r} is ready", flush=True)
