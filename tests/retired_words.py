@@ -37,7 +37,6 @@ _WORDS = {
     "home homes": "handle op",
     "anchor anchors": "owner op",
     "withdraw withdraws withdrawn": "cancel",
-    "abandon abandons abandoned": "close",
     "undo undone": "rollback",
     "pace": "last latency",
     "looking": "query",

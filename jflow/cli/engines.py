@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.cluster import ClusterSpec, SlurmClusterResolver, parse_cluster, read_tf_config
+from jflow.cli.stuck import add_stuck_options
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.launch.slurm import SlurmJob
@@ -114,6 +115,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", metavar="N", help="processors of each task, such as 4 or 500m")
     parser.add_argument("--memory", metavar="SIZE", help="memory of each task, such as 8Gi")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each worker")
+    add_stuck_options(parser)
     parser.add_argument(
         "--token",
         type=Path,
@@ -156,6 +158,8 @@ def _render_kubernetes(options: argparse.Namespace) -> None:
         cpu=options.cpu,
         memory=options.memory,
         gpus=options.gpus,
+        abandoned_limit_s=options.abandoned_limit_s,
+        restarts_when_stuck=options.restart_when_stuck,
         is_encrypted=not options.insecure,
         command=options.command,
         token=None if options.token is None else _secret(options.token).decode().strip(),

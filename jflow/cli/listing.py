@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from jflow.base.text import age_text, bytes_text, printable, table
-from jflow.cli.status import PARTIAL, add_output, connected, doing_text, orphaned_text, show
+from jflow.cli.status import PARTIAL, add_output, connected, doing_text, show
 from jflow.cli.targets import HELP, add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
-    from jflow.state.watch import VariableStatus, WaitStatus
+    from jflow.state.watch import DeviceStatus, VariableStatus, WaitStatus
 
 _Cells = Callable[[Any], Sequence[object]]
 
@@ -25,14 +25,25 @@ def _name(container: str) -> str:
     return container or "(default)"
 
 
+def _abandoned(device: DeviceStatus) -> str:
+    """How many abandoned programs a device runs, and since when the first one is."""
+    if device.abandoned_s is None:
+        return "-"
+    n = device.n_abandoned
+    return f"{n} program{'s' * (n > 1)}, since {age_text(device.abandoned_s)}"
+
+
 def _limit(value: int | None) -> str:
     return "-" if value is None or value < 0 else str(value)
 
 
 _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
     "devices": (
-        ("DEVICE", "TYPE", "MEMORY"),
-        lambda d: (d.name, d.type, bytes_text(d.memory_bytes) if d.memory_bytes else "-"),
+        ("DEVICE", "TYPE", "MEMORY", "ABANDONED", "TAKES STEPS"),
+        lambda d: (
+            *(d.name, d.type, bytes_text(d.memory_bytes) if d.memory_bytes else "-"),
+            *(_abandoned(d), "no, it is stuck" if d.is_stuck else "yes"),
+        ),
     ),
     "containers": (
         ("CONTAINER", "VARIABLES", "BYTES", "RESOURCES"),
@@ -184,8 +195,10 @@ def _stack_text(seen: Seen) -> str:
 
 def _cause_text(wait: WaitStatus) -> str:
     """Returns what a step waits for, or that it computes."""
-    if wait.orphaned_s is not None:
-        return orphaned_text(wait.orphaned_s)
+    from jflow.state.watch import abandoned_text  # noqa: PLC0415 - it imports JAX
+
+    if wait.abandoned_s is not None:
+        return abandoned_text(wait.abandoned_s)
     return wait.cause or "computes"
 
 

@@ -38,6 +38,7 @@ from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.output import say
 from jflow.cli.signals import STOPPING, interrupted
+from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 from jflow.cli.version import version_text
 from jflow.errors import (
     AlreadyExistsError,
@@ -68,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit code: 0; 1 for a failure, such as a cluster that does not answer; 2 for an invalid
       argument or environment variable; 3 if some of the tasks of a cluster do not answer, or a run
-      log lacks something; 141, as
-      of a program that SIGPIPE ends, if what reads its output has ended, as in `jflow ls | head`.
+      log lacks something; 75 of a server that ends because it is stuck; 141, as of a program that
+      SIGPIPE ends, if what reads its output has ended, as in `jflow ls | head`.
     """
     try:
         try:
@@ -202,6 +203,8 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where Prometheus finds the metrics of the task; with + the first free port from PORT "
         "on (default: JFLOW_METRICS, else nowhere)",
     )
+    add_stuck_options(server)
+    add_save_option(server)
     add_log_options(server)
     server.set_defaults(run=_server)
     token = commands.add_parser(
@@ -273,9 +276,12 @@ def _server(options: argparse.Namespace) -> None:
     from jflow.task.server import Server  # noqa: PLC0415 - watchers need none
     from jflow.task.server.definition import which_task  # noqa: PLC0415
     from jflow.task.server.loop import exempt_from_collection  # noqa: PLC0415
+    from jflow.task.server.stuck import STUCK_EXIT_CODE, restarts_when_stuck  # noqa: PLC0415
 
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
+    os.environ.update(stuck_variables(options))
+    restarts = restarts_when_stuck()
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
     server = Server(
@@ -287,6 +293,8 @@ def _server(options: argparse.Namespace) -> None:
     )
     try:
         with interrupted():
+            if restarts:
+                server.leave_when_stuck()
             exempt_from_collection()
             say(f"{server!r} is ready")
             server.join()
@@ -295,9 +303,10 @@ def _server(options: argparse.Namespace) -> None:
             print("stopping", flush=True)
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
-    threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()
+    code = STUCK_EXIT_CODE if server.stuck_reason else 0
+    threading.Thread(target=_exit_after, args=(_STOP_S, code), daemon=True).start()
     server.stop()
-    _exit()
+    _exit(code)
 
 
 def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | None]:
@@ -321,18 +330,18 @@ def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | N
     return cluster, job, index
 
 
-def _exit_after(seconds: float) -> None:
+def _exit_after(seconds: float, code: int) -> None:
     time.sleep(seconds)
-    _exit()
+    _exit(code)
 
 
-def _exit() -> None:
+def _exit(code: int) -> None:
     """Ends the process; a normal exit would wait for programs, which cannot be interrupted."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader of the pipe is gone
             stream.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -163,16 +163,12 @@ def status_text(seen: Sequence[Seen]) -> str:
 
 
 def doing_text(step: StepStatus) -> str:
-    """What a step waits for, or that it computes; and of which client, if it was orphaned."""
-    if step.orphaned_s is None:
+    """What a step waits for, or that it computes; and of which client, if it was abandoned."""
+    from jflow.state.watch import abandoned_text, client_text  # noqa: PLC0415 - it imports JAX
+
+    if step.abandoned_s is None:
         return "; ".join(step.waiting_for) or "computes"
-    claim = f" that has claimed {step.claim!r}" if step.claim else ""
-    return f"{orphaned_text(step.orphaned_s)}; of a client of {step.master}{claim}"
-
-
-def orphaned_text(seconds: float) -> str:
-    """Says for how many seconds the program of an orphaned step has been running."""
-    return f"computes, though its step ended {age_text(seconds)} ago"
+    return f"{abandoned_text(step.abandoned_s)}; of {client_text(step)}"
 
 
 def _row(seen: Seen) -> Sequence[object]:

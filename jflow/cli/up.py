@@ -15,6 +15,7 @@ from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.output import say
 from jflow.cli.signals import interrupted
+from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -44,6 +45,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where each task has a file for what it logs (default: the terminal)",
     )
+    add_stuck_options(up)
+    add_save_option(up)
     add_log_options(up)
     up.add_argument(
         "--threads",
@@ -88,7 +91,7 @@ def _up(options: argparse.Namespace) -> int:
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
     log_options(options)  # refuses variables that the tasks would refuse
-    os.environ.update(log_variables(options))
+    os.environ.update({**log_variables(options), **stuck_variables(options)})
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = f"{options.metrics}+"
     if options.logs is not None:
@@ -140,12 +143,16 @@ class Foreground:
 
     Args:
       cluster: the cluster.
-      restarts: whether it starts tasks again whose processes were killed or failed.
+      restarts: whether it starts tasks again whose processes were killed or failed; it always
+        starts those again that have ended because they were stuck.
     """
 
     def __init__(self, cluster: LocalCluster, *, restarts: bool) -> None:
+        from jflow.task.server.stuck import STUCK_EXIT_CODE  # noqa: PLC0415 - watchers need none
+
         self._cluster = cluster
         self._restarts = restarts
+        self._stuck_code = STUCK_EXIT_CODE
         self._codes: dict[Task, int] = {}
         self._restarted: dict[Task, float] = {}
 
@@ -165,7 +172,7 @@ class Foreground:
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if not code:
             say(f"{task} has stopped")
-        elif not self._restarts:
+        elif not self._restarts and code != self._stuck_code:
             say(f"{task} {how}; its state is lost", is_error=True)
         elif time.monotonic() < self._restarted.get(task, 0.0) + _RESTART_S:
             return

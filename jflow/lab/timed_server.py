@@ -176,5 +176,4 @@ class TimedServer(Server):
 
 
 if __name__ == "__main__":
-    main(TimedServer)
-    os._exit(0)
+    os._exit(main(TimedServer))

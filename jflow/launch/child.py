@@ -25,13 +25,17 @@ from jflow.errors import OpError
 from jflow.net.wire import remove_own_sockets
 from jflow.plan.validator import VALIDATOR
 from jflow.task.server import Server
+from jflow.task.server.stuck import STUCK_EXIT_CODE, restarts_when_stuck
 
 
-def main(server_type: Callable[..., Server] = Server) -> None:
+def main(server_type: Callable[..., Server] = Server) -> int:
     """Runs the server of one task until it is stopped or standard input ends.
 
     Args:
       server_type: the class of the server.
+
+    Returns:
+      The exit code: 0, or `STUCK_EXIT_CODE`.
     """
     VALIDATOR.fork()  # nothing of JAX has been started yet
     job, index = sys.argv[1], int(sys.argv[2])
@@ -42,19 +46,23 @@ def main(server_type: Callable[..., Server] = Server) -> None:
         jax.config.update("jax_platforms", platforms)
     try:
         log_to_stderr(LogOptions.of(), str(Task(job, index)))
+        restarts = restarts_when_stuck()
         server = server_type(ClusterSpec(cluster), job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})
-        return
+        return 0
     with server:
         _tell({"address": server.cluster_spec.task_address(job, index)})
         line = sys.stdin.readline()
         if not line:
-            return
+            return 0
         server.connect(json.loads(line)["cluster"])
+        if restarts:
+            server.leave_when_stuck()
         _tell({"ready": True})
         threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
         server.join()
+        return STUCK_EXIT_CODE if server.stuck_reason else 0
 
 
 def _stop_with_input(server: Server) -> None:
@@ -74,6 +82,6 @@ def _exit(_: int, __: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    code = main()
     # A normal exit would wait for a device that runs a program, which cannot be cancelled.
-    os._exit(0)
+    os._exit(code)

@@ -56,6 +56,9 @@ class KubernetesCluster:
       domain: the domain of the cluster's DNS.
       cpu, memory: what each task requests, such as "4" and "8Gi"; None for nothing.
       gpus: how many GPUs each worker has.
+      abandoned_limit_s: for how long a device of a worker may run a program that its caller gave
+        up, in seconds; then it takes no steps. None for that of `jflow server`.
+      restarts_when_stuck: whether a worker is started again then.
       is_encrypted: whether the tasks have certificates, in the secret NAME-certificates.
       command: the program that uses the cluster; empty if there is none.
       token: the content of the secret NAME-token; None if the secret is there already.
@@ -75,6 +78,8 @@ class KubernetesCluster:
     cpu: str | None = None
     memory: str | None = None
     gpus: int = 0
+    abandoned_limit_s: float | None = None
+    restarts_when_stuck: bool = False
     is_encrypted: bool = True
     command: Sequence[str] = ()
     token: str | None = field(default=None, repr=False)
@@ -96,6 +101,8 @@ class KubernetesCluster:
             raise ValueError(f"the port must be from 1 to 65535, got {self.port}")
         if self.gpus < 0:
             raise ValueError(f"the number of GPUs must not be negative, got {self.gpus}")
+        if self.abandoned_limit_s is not None and not self.abandoned_limit_s > 0:
+            raise ValueError(f"the limit must be seconds above 0, got {self.abandoned_limit_s}")
 
     @property
     def jobs(self) -> dict[str, int]:
@@ -166,7 +173,7 @@ class KubernetesCluster:
     def _stateful_set(self, job: str) -> dict[str, Plain]:
         container: dict[str, Plain] = {
             "name": "task",
-            "command": ["jflow", "server"],
+            "command": ["jflow", "server", *(self._when_stuck() if job == "worker" else ())],
             "ports": [{"name": "grpc", "containerPort": self.port}],
             # Patient, because a task that is started again has lost its state.
             "startupProbe": {**self._probe(), "periodSeconds": 2, "failureThreshold": 90},
@@ -181,6 +188,13 @@ class KubernetesCluster:
             "template": self._pod(job, container, terminationGracePeriodSeconds=15),
         }
         return self._object("apps/v1", "StatefulSet", f"-{job}", spec=spec)
+
+    def _when_stuck(self) -> Iterator[str]:
+        """Yields the options of workers; what a parameter server has is lost with its process."""
+        if self.restarts_when_stuck:
+            yield "--restart-when-stuck"
+        if self.abandoned_limit_s is not None:
+            yield f"--abandoned-limit-s={self.abandoned_limit_s:g}"
 
     def _program(self) -> dict[str, Plain]:
         # Kubernetes would put variables into it that are in parentheses behind a dollar sign.

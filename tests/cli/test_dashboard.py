@@ -79,6 +79,15 @@ def test_tasks_have_rates_and_how_many_steps_of_others_wait_for_them() -> None:
     assert collector.state["throughput"] == [0.0, 100.0]
 
 
+def test_an_abandoned_step_says_of_which_client_it_is() -> None:
+    collector = Collector()
+    step = StepStatus("a1", 9.0, master=str(WORKER), claim="run", abandoned_s=5.0, session=3)
+    collector.observe([up(PS, steps=(step,)), up(WORKER)], 100.0)
+    (shown,) = collector.state["steps"]
+    what = f"computes, abandoned 5.0 s ago; of session 3 of {WORKER} that has claimed 'run'"
+    assert shown["waits"] == [{"task": str(PS), "what": what}]
+
+
 def test_a_task_that_does_not_answer_is_still_there() -> None:
     collector = Collector()
     collector.observe([up(PS), silent(WORKER)], 100.0)

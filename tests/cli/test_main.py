@@ -127,11 +127,11 @@ def test_a_job_may_have_only_some_indices(
     monkeypatch.setenv("TF_CONFIG", config)
     monkeypatch.setattr(tf.train.Server, "join", join)
 
-    def end() -> None:
-        raise SystemExit(0)
+    def end(code: int) -> None:
+        raise SystemExit(code)
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr("jflow.cli.main._exit_after", lambda _: None)
+    monkeypatch.setattr("jflow.cli.main._exit_after", lambda *_: None)
     monkeypatch.setattr("jflow.cli.main._exit", end)  # which ends the process and its logging
     with pytest.raises(SystemExit) as ended:
         main(["server", *arguments])

@@ -10,15 +10,18 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import jflow as tf
-from jflow.base.cluster import Target
+from jflow.base.cluster import ClusterSpec, Target, Task
 from jflow.cli.main import main
+from jflow.cli.up import Foreground
 from jflow.net.wire import running_ups as running_ups_room
 from jflow.net.wire.running_ups import announced, running_ups
+from jflow.task.server.stuck import STUCK_EXIT_CODE
 from jflow.testing import ProgramProcess, wait_until
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
@@ -73,6 +76,35 @@ def test_a_cluster_is_watched_restarted_and_ended(
     # A validator notices the end of its task by itself.
     wait_until(lambda: not any(child.is_running() for child in children), "all have ended")
     assert running_ups() == []
+
+
+class Ending:
+    """A cluster of one task, whose process ends with one code after the other."""
+
+    tasks = (Task("worker", 0),)
+    cluster_spec = ClusterSpec({"worker": ["127.0.0.1:2222"]})
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = [*codes]
+        self.n_restarted = 0
+
+    def exit_code(self, *_: object) -> int:
+        return self._codes[0]
+
+    def restart(self, *_: object) -> None:
+        self.n_restarted += 1
+        del self._codes[0]
+
+
+@pytest.mark.parametrize(("code", "n_restarted"), [(STUCK_EXIT_CODE, 1), (1, 0)])
+def test_a_task_that_ended_as_it_was_stuck_is_started_again_without_the_option(
+    code: int, n_restarted: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster: Any = Ending(code, 0)
+    assert Foreground(cluster, restarts=False).run_cluster() == 1 - n_restarted
+    assert cluster.n_restarted == n_restarted
+    said = f"/job:worker/task:0 ended with exit code {code}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_server_of_another_cluster_is_not_stopped(

@@ -39,7 +39,12 @@ TASK = {
 """The fields of a task, and their types; all from "incarnation" on are None if it is not up."""
 
 ITEMS = {
-    "devices": {"name": TEXT, "type": TEXT, "memory_bytes": COUNT},
+    "devices": {
+        **dict.fromkeys(("name", "type"), TEXT),
+        **dict.fromkeys(("memory_bytes", "n_abandoned"), COUNT),
+        "abandoned_s": (float, type(None)),
+        "is_stuck": bool,
+    },
     "containers": {"name": TEXT, "n_variables": COUNT, "n_bytes": COUNT, "n_resources": COUNT},
     "variables": {
         **dict.fromkeys(("container", "name", "device", "dtype"), TEXT),
@@ -67,7 +72,8 @@ ITEMS = {
         **dict.fromkeys(("step", "master", "claim", "user"), TEXT),
         **dict.fromkeys(("devices", "waiting_for"), LIST),
         "age_s": float,
-        "orphaned_s": (float, type(None)),
+        "abandoned_s": (float, type(None)),
+        "session": COUNT,
     },
     "threads": {"name": TEXT, "frames": LIST},
     "pending": {
@@ -75,7 +81,7 @@ ITEMS = {
         "plans": COUNT,
         "age_s": float,
         "edge": (int, type(None)),
-        "orphaned_s": (float, type(None)),
+        "abandoned_s": (float, type(None)),
     },
 }
 """The fields of what is listed, and their types."""

@@ -252,3 +252,15 @@ def test_what_cannot_be_rendered_is_a_usage_error_that_says_what_is_wrong(
 def test_yaml_is_read_as_what_was_written(value: Any) -> None:
     text = to_yaml([value, value])
     assert [*yaml.safe_load_all(text)] == [value, value]
+
+
+def test_workers_and_no_parameter_servers_are_started_again_when_they_are_stuck(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ("--restart-when-stuck", "--abandoned-limit-s", "2.5")
+    for given, expected in ((options, [options[0], "--abandoned-limit-s=2.5"]), ((), [])):
+        manifests = rendered("--insecure", *given, capsys=capsys)
+        (worker,) = pod_of(manifests, "jflow-worker")["containers"]
+        (server,) = pod_of(manifests, "jflow-ps")["containers"]
+        assert worker["command"] == ["jflow", "server", *expected]
+        assert server["command"] == ["jflow", "server"]

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from jflow.base.cluster import Task
+from jflow.cli.status import doing_text
 from jflow.cli.top import TaskRates
 from jflow.cli.watcher import Seen
 from jflow.state.watch import CoordinatorStatus
@@ -115,8 +116,8 @@ def _steps(seen: Sequence[Seen]) -> list[dict[str, Any]]:
             )
             step["age_s"] = max(step["age_s"], item.age_s)
             step["tasks"].append(str(one.report.task))
-            if item.orphaned_s is not None:
-                step["waits"].append({"task": str(one.report.task), "what": "computes, orphaned"})
+            if item.abandoned_s is not None:
+                step["waits"].append({"task": str(one.report.task), "what": doing_text(item)})
         for wait in one.items("pending"):
             if wait.cause and wait.step in steps:
                 what = f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"

@@ -77,6 +77,7 @@ class Dispatcher(Generic[S]):
         self._functions = ClientFunctions(stream)
         self._credits = Credits()
         self._unsent = Unsent(lambda: stream.n_taken, self._give_up)
+        self._refusal: OpError | None = None
         self._working: dict[int, asyncio.Task[None]] = {}
         # Tasks that watch calls whose messages are coming; None once they have answered.
         self._coming: dict[int, asyncio.Task[None] | None] = {}
@@ -110,6 +111,13 @@ class Dispatcher(Generic[S]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         close()
+
+    def refuse_calls(self, error: OpError) -> None:
+        """Fails all unanswered calls, and those that come from now on, with an error."""
+        self._refusal = error
+        self._rpcs = {}  # so that calls that are served pay for no check
+        for task in [*self._working.values()]:
+            task.cancel()
 
     def _give_up(self) -> None:
         """Ends the stream of a caller that reads no replies."""
@@ -198,7 +206,7 @@ class Dispatcher(Generic[S]):
             work = partial(self._dispatch, message, tensors)
             n_fed = sum(tensor.nbytes for tensor in tensors)
             await self._take_call(message, message.id, size, hand_over, work, n_fed)
-        else:
+        elif self._refusal is None:
             with suppress(AbortedError):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
@@ -337,7 +345,7 @@ class Dispatcher(Generic[S]):
         name = name_of(request)
         rpc = self._rpcs.get(name)
         if rpc is None:
-            raise InvalidArgumentError(f"{self._role} has no RPC {name!r}")
+            raise self._refusal or InvalidArgumentError(f"{self._role} has no RPC {name!r}")
         incoming = Incoming(request, tensors, self._functions)
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
@@ -362,7 +370,8 @@ class Dispatcher(Generic[S]):
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             reason = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply = self._failure_reply(call, CancelledError(message=reason, op=waited.op)), ()
+            ended = self._refusal or CancelledError(message=reason, op=waited.op)
+            reply = self._failure_reply(call, ended), ()
         except Exception as error:  # any error is reported to the caller
             reply = self._failure_reply(call, error), ()
         self._working.pop(call, None)

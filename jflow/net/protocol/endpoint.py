@@ -8,6 +8,7 @@ from typing import Any
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.logs import event
+from jflow.errors import OpError
 from jflow.net.protocol.admission import UnauthenticatedStreams, admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
@@ -49,6 +50,7 @@ class Endpoint:
         self._location = location
         self._unauthenticated = UnauthenticatedStreams()
         self._closing = TaskSet()
+        self._dispatchers: set[Dispatcher[Any]] = set()
 
     def services(self) -> Services:
         """Returns the functions that serve a stream, by the names of the services."""
@@ -57,6 +59,11 @@ class Endpoint:
             return lambda stream: self._serve(service, stream)
 
         return {service.name: serving(service) for service in (MASTER, WORKER)}
+
+    def refuse_calls(self, error: OpError) -> None:
+        """Fails all unanswered calls of all callers, and those that come, with an error."""
+        for dispatcher in self._dispatchers:
+            dispatcher.refuse_calls(error)
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
@@ -82,6 +89,7 @@ class Endpoint:
             raise
         messages = MessageStream(*channel, caller)
         dispatcher = Dispatcher(info, messages, service, session)
+        self._dispatchers.add(dispatcher)
         try:
             with self._of_users.ending(handshake.user_token, dispatcher.refuse):
                 await dispatcher.serve()
@@ -91,6 +99,7 @@ class Endpoint:
             event(_LOG, logging.INFO, "stream_lost", caller=caller_name, role=role, reason=reason)
             raise
         finally:
+            self._dispatchers.discard(dispatcher)
             self._closing.start(dispatcher.end(session.close))
 
     def _identity(self) -> ServerIdentity:

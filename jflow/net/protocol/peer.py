@@ -203,6 +203,9 @@ class Peer:
     ) -> None:
         """See `TaskProxy.begin_plans`."""
 
+    def check_devices(self, handle: int) -> None:
+        """See `TaskProxy.check_devices`."""
+
     def deliver(self, step: int, values: Mapping[int, SentArray | None]) -> Awaitable[None] | None:
         """Sends values and signals (None) of a step by edge; batches them unless they are large.
 

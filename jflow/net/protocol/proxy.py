@@ -110,6 +110,9 @@ class TaskProxy(Protocol):
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`; returns None unless `is_direct`."""
 
+    def check_devices(self, handle: int) -> None:
+        """See `WorkerService.check_devices`; does nothing unless `is_direct`."""
+
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""
 
@@ -131,6 +134,7 @@ class OwnTask:
         self._info = info
         self._worker = worker
         self.begin_plans = worker.begin_plans
+        self.check_devices = worker.check_devices
 
     @property
     def incarnation(self) -> int:

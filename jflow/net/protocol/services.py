@@ -106,6 +106,8 @@ class WorkerService(Protocol):
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
 
+        `claim` and `session` are those of the client, whose session has that number on its master.
+
         Raises:
           FencedError: if there was a later claim, now or whenever they are run.
           MovedError: if state that they use has moved.
@@ -149,6 +151,9 @@ class WorkerService(Protocol):
         Returns:
           None if the plans wait for other steps or take long; nothing was done then.
         """
+
+    def check_devices(self, handle: int) -> None:
+        """Raises UnavailableError if registered plans are for a device that is stuck."""
 
     @remote()
     async def list_coordinators(self) -> Array:

@@ -214,11 +214,16 @@ class TaskEffects:
         """Completes plans that had to wait, uninterrupted once their write is being applied."""
         key, waiting = effect.key, list[Event]()
         self._applying[key] = waiting
+
+        def goes_on() -> bool:
+            if not (isinstance(writer, SingleWrite) and writer.must_complete):
+                return False
+            writer.given_up()
+            return True
+
         try:
             # A write that is being applied cannot be taken back, and a repeat needs the results.
-            return await self._state.driver.shield(
-                running.rest(), lambda: isinstance(writer, SingleWrite) and writer.must_complete
-            )
+            return await self._state.driver.shield(running.rest(), goes_on)
         finally:
             # What waits for this goes on once the ledger knows of the end.
             for one in waiting:

@@ -8,9 +8,11 @@ because it fails or is lost, ends with its stream: pauses, leases and files that
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from jflow.base.cluster import Task
 from jflow.base.drivers import TimerHandle
@@ -20,13 +22,15 @@ from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentErr
 from jflow.state.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
 from jflow.state.core.moves import StateMoves
 from jflow.state.core.remote import remote
-from jflow.state.core.task import TaskCore
+from jflow.state.core.task import TaskCore, new_name
 from jflow.state.core.unpaused import UnpausedMasters
 from jflow.state.fencing import CLAIMS, Fences
 from jflow.state.moves import Change, StateId
+from jflow.state.moves.states import VARIABLE
 from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources import VariableId
 from jflow.state.resources.kernel import Wanted
-from jflow.state.saves import RestoreOfTask, SnapshotOfTask, StateItems
+from jflow.state.saves import RestoreOfTask, SnapshotOfTask, StateItem, StateItems
 
 
 @dataclass
@@ -257,6 +261,71 @@ class StateSaves:
             if not save.is_writing:
                 save.snapshot.drop()
         return save
+
+    async def save_variables(
+        self, prefix: str, seconds: float, without: Collection[StateId] = ()
+    ) -> int:
+        """Saves the variables of the task as a checkpoint of its own, without a master.
+
+        Each has its name as its key; variables of several containers or devices that have the same
+        name have the container and the device in their keys, too.
+
+        Args:
+          prefix: the path of the checkpoint.
+          seconds: the longest time that it may take.
+          without: variables to leave out, such as those that are written without an end.
+
+        Returns:
+          How many variables were saved; if there are none, nothing is written.
+
+        Raises:
+          DeadlineExceededError: if it takes longer.
+          OpError: as `take`, `write` and `commit`.
+        """
+        items = self._items_of_task(without)
+        if not items.items:
+            return 0
+        name = new_name(self._state.driver)
+        claims = self._fences.to_text()
+        try:
+            async with self._state.driver.limit(seconds):
+                await self.take(name, items.to_bytes(), seconds)
+                shard = await self.write(name, prefix)
+                await self.commit(name, prefix, [shard], {CLAIMS: claims} if claims else {})
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"saving the variables of {self._state.task} to {prefix!r} took longer than "
+                f"{seconds_text(seconds)}",
+                task=str(self._state.task),
+            ) from None
+        finally:
+            self._end(name)
+        return len(items.items)
+
+    def _items_of_task(self, without: Collection[StateId]) -> StateItems:
+        """Returns what saves the initialized variables of the task but for some."""
+        variables = self._state.containers.variables()
+        n_named = Counter(one.name for one in variables)
+
+        def key(one: VariableId) -> str:
+            return one.name if n_named[one.name] == 1 else f"{one.container}{one.device}/{one.name}"
+
+        return StateItems(
+            tuple(
+                StateItem(
+                    key(one),
+                    one.device,
+                    VARIABLE,
+                    one.container,
+                    one.name,
+                    dtype=state.spec.dtype,
+                    shape=tuple(state.spec.shape),
+                    sharding=state.spec.sharding,
+                )
+                for one, state in sorted(variables.items(), key=itemgetter(0))
+                if StateId(one.device, VARIABLE, one.container, one.name) not in without
+            )
+        )
 
     # Restores ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ for a short time first (`must_yield`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,7 @@ class SingleWrite:
       writing: the step in the order between snapshots and writes; None if no snapshot has it.
       is_applied: whether it is applied, or is being applied.
       is_waiting: whether its program still waits for its devices, so that it can be reverted.
+      given_up: called when the step is cancelled and goes on, as its program cannot be stopped.
     """
 
     def __init__(self, containers: Containers, effect: Effect) -> None:
@@ -59,6 +60,7 @@ class SingleWrite:
         self.writing = Writing() if effect.is_saved else None
         self.is_applied = False
         self.is_waiting = False
+        self.given_up: Callable[[], object] = lambda: None
 
     @property
     def must_complete(self) -> bool:

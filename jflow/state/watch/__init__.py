@@ -22,3 +22,6 @@ from jflow.state.watch.records import WaitStatus as WaitStatus
 from jflow.state.watch.records import WatchedTask as WatchedTask
 from jflow.state.watch.records import WorkerClosures as WorkerClosures
 from jflow.state.watch.records import bounded_name as bounded_name
+from jflow.state.watch.texts import abandoned_text as abandoned_text
+from jflow.state.watch.texts import busy_text as busy_text
+from jflow.state.watch.texts import client_text as client_text

@@ -50,11 +50,17 @@ class DeviceStatus(Record, frozen=True):
 
     Attributes:
       memory_bytes: the memory that it can use, in bytes; 0 if that is not known.
+      n_abandoned: how many steps have ended while it ran a program of them, which still runs.
+      abandoned_s: since the first of them has ended, in seconds; None if there is none.
+      is_stuck: whether it takes no steps because of them.
     """
 
     name: str
     type: str
     memory_bytes: Size = 0
+    n_abandoned: Size = 0
+    abandoned_s: Finite | None = None
+    is_stuck: bool = False
 
 
 class VariableStatus(Record, frozen=True):
@@ -125,9 +131,9 @@ class SessionStatus(Record, frozen=True):
 
 
 class StepStatus(Record, frozen=True):
-    """The status of a step that is active on a task, or that was orphaned there.
+    """The status of a step that is active on a task, or that was abandoned there.
 
-    A step is orphaned if it was cancelled or has failed while a device ran a program of it, which
+    A step is abandoned if it was cancelled or has failed while a device ran a program of it, which
     cannot be interrupted.
 
     Attributes:
@@ -137,7 +143,8 @@ class StepStatus(Record, frozen=True):
       waiting_for: what it waits for; empty if it computes.
       master: the task whose client it is of.
       claim: the name that the client had claimed; "" if it had claimed nothing.
-      orphaned_s: since it was orphaned, in seconds; None if it was not.
+      abandoned_s: since it was abandoned, in seconds; None if it was not.
+      session: the number of the client's session on the master; 0 if that is not known.
       user: whose token the client has; "" if that of the cluster.
     """
 
@@ -147,7 +154,8 @@ class StepStatus(Record, frozen=True):
     waiting_for: tuple[str, ...] = ()
     master: str = ""
     claim: str = ""
-    orphaned_s: Finite | None = None
+    abandoned_s: Finite | None = None
+    session: Size = 0
     user: str = ""
 
 
@@ -163,7 +171,7 @@ class WaitStatus(Record, frozen=True):
       op: the operation that waits, "" if that is not known.
       device: where what it waits for is; "" if that is not known.
       edge: the number of the value that it waits for; None if it waits for no value.
-      orphaned_s: since the step was orphaned, in seconds; None if it was not. See `StepStatus`.
+      abandoned_s: since the step was abandoned, in seconds; None if it was not. See `StepStatus`.
     """
 
     step: str
@@ -173,7 +181,7 @@ class WaitStatus(Record, frozen=True):
     op: str = ""
     device: str = ""
     edge: Size | None = None
-    orphaned_s: Finite | None = None
+    abandoned_s: Finite | None = None
 
 
 class WorkerClosures(Record, frozen=True):

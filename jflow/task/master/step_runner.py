@@ -163,6 +163,9 @@ class StepRunner:
         self._is_starting = False
 
     async def run_tasks(self) -> dict[int, Array]:
+        # Before any task begins: what others had applied would stay.
+        for entry in self._entries.values():
+            entry.proxy.check_devices(entry.handle)
         self._is_starting = True
         self._act(self._step.begin())
         self._is_starting = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import threading
@@ -13,6 +14,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from jflow.base import forks
 from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
+from jflow.base.drivers.loop import TaskSet
 from jflow.base.failpoints import async_failpoint
 from jflow.base.handles import Closing
 from jflow.base.logs import LogOptions, event, log_to_stderr
@@ -53,6 +55,14 @@ from jflow.task.server.definition import ServerDef, defined, packed_defaults, wh
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
 from jflow.task.server.slow_steps import SlowSteps
+from jflow.task.server.stuck import (
+    RESTART_LIMIT_S,
+    STUCK_EXIT_CODE,
+    abandoned_limit_s,
+    leaving_error,
+    save_what_can_be,
+    saved_prefix,
+)
 from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker
 
@@ -135,6 +145,7 @@ class Server(Closing):
         paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)
         self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
         self._stopped = threading.Event()
+        self._stuck_reason = ""
         self._running: _Running | None = None
         self._metrics: MetricsServer | None = None
         if start:
@@ -201,11 +212,12 @@ class Server(Closing):
             terms = _Terms(
                 load_secret(), load_users(), cluster_name(), location, self._defaults, counts
             )
+            limit_s = abandoned_limit_s()
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
             self._running = SERVERS.run_coroutine(starting)
-            SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s))
+            SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s, limit_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
             VALIDATOR.start()
@@ -263,6 +275,25 @@ class Server(Closing):
             VALIDATOR.stop()
             event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
+
+    def leave_when_stuck(self) -> None:
+        """Makes the server stop when a device of it is stuck, after its callers were told why.
+
+        A device is stuck when it has run a program for JFLOW_ABANDONED_LIMIT_S seconds, 60 unless
+        that is set, after the caller gave it up. Before, the server saves its variables to
+        JFLOW_SAVE_WHEN_STUCK if that is set. `stuck_reason` has the reason then.
+        """
+        SERVERS.run_coroutine(self._started().leave_when_stuck(self._leave_stuck))
+
+    def _leave_stuck(self, reason: str) -> None:
+        self._stuck_reason = reason
+        code = STUCK_EXIT_CODE
+        event(_LOG, logging.ERROR, "server_stuck", reason=reason, exit_code=code)
+
+    @property
+    def stuck_reason(self) -> str:
+        """Why the server has stopped by itself; "" if it has not."""
+        return self._stuck_reason
 
     def __enter__(self) -> Self:
         self.start()
@@ -348,8 +379,12 @@ class _Running:
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.tasks, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name, terms.users)
-        self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
+        self.endpoint = Endpoint(
+            self, terms.secret, terms.location, terms.cluster_name, terms.users
+        )
+        self.listener = transport.listener(
+            self.endpoint.services(), lambda: self.watched.is_serving
+        )
 
     def info(self) -> ServerInfo:
         return ServerInfo(
@@ -370,10 +405,40 @@ class _Running:
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)
 
-    async def watch_steps(self, slow_s: float) -> None:
-        """Starts to log steps that take longer than `slow_s` seconds."""
+    async def watch_steps(self, slow_s: float, abandoned_s: float) -> None:
+        """Starts to log slow steps, and to look for devices that are stuck.
+
+        Args:
+          slow_s: after how many seconds a step is slow.
+          abandoned_s: after how many seconds an abandoned program makes its device stuck.
+        """
+        self.worker.abandoned.limit_s = abandoned_s
         self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
         self._slow_steps.start()
+
+    async def leave_when_stuck(self, leaves: Callable[[str], object]) -> None:
+        """Ends the server when a device of it is stuck, after callers were told the reason.
+
+        Args:
+          leaves: called with the reason.
+        """
+        leaving = TaskSet()
+
+        async def end(reason: str) -> None:
+            held = await save_what_can_be(self.worker, saved_prefix(self._task))
+            leaves(f"{reason}. {held}")
+            self.endpoint.refuse_calls(leaving_error(self._task, reason, held))
+            self.watched.stop()
+
+        def leave(reason: str) -> None:
+            if self.watched.is_serving:  # else another device was first, or the server stops
+                self.watched.is_serving = False
+                leaving.start(end(reason))
+
+        abandoned = self.worker.abandoned
+        if abandoned.limit_s == math.inf:
+            abandoned.limit_s = RESTART_LIMIT_S
+        abandoned.on_stuck = leave
 
     async def stop(self) -> None:
         if self._slow_steps is not None:

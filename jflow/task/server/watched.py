@@ -16,7 +16,7 @@ from typing import Any
 from jflow.base.deadline.clock import now
 from jflow.net.protocol import ServerInfo
 from jflow.state.resources.watching import VariableLister, list_containers, list_queues
-from jflow.state.watch import CoordinatorList, DeviceStatus, StatusRequest, TaskStatus, ThreadStatus
+from jflow.state.watch import CoordinatorList, StatusRequest, TaskStatus, ThreadStatus
 from jflow.task.master import Master
 from jflow.task.worker import Worker
 
@@ -98,7 +98,7 @@ class ServedTask:
         devices = self._info().devices
         page = devices[request.first : request.first + request.limit]
         return len(devices), tuple(
-            DeviceStatus(str(one.device), one.device.type, one.memory_limit_bytes) for one in page
+            self._worker.running.device_status(one.device, one.memory_limit_bytes) for one in page
         )
 
 

@@ -1,9 +1,9 @@
-"""`WorkerContext`: what the plans of one task share; `RegisteredPlans`: a step's plans."""
+"""`WorkerContext`: what the plans of one task share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -11,63 +11,20 @@ from typing import Any, Protocol
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
-from jflow.base.values import Array, SentArray
-from jflow.errors import InvalidArgumentError, UnavailableError, UnimplementedError
-from jflow.net.protocol import Piggybacked, StepOwner, Waited
-from jflow.plan import Recv, Send
+from jflow.base.values import SentArray
+from jflow.errors import UnavailableError
+from jflow.net.protocol import Piggybacked, Waited
 from jflow.plan.trace.record import Recorder
-from jflow.state.core import WritesOfTask
 from jflow.state.core.task import TasksOfCluster
-from jflow.state.moves import StateId, Use
+from jflow.state.moves import StateId
 from jflow.state.resources import Containers
-from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.parked import ParkedAttempts
 from jflow.task.execution.step_state import Watch
+from jflow.task.worker.abandoned import AbandonedSteps
 from jflow.task.worker.device_pool import DevicePool
+from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.senders import Sender, Senders
-
-
-@dataclass(frozen=True)
-class RegisteredPlans:
-    """One task's plans of a step, and the indices of the values that they are fed and fetch.
-
-    Attributes:
-      handle: the number by which their master runs them.
-      use: the state that they use.
-      is_restartable: whether the step can be run again if it ends while it waits for a queue.
-      writes_often: whether they write variables more than once.
-      owner: whose step it is; its claim is that of the moment when they were registered.
-      writes: what they write.
-      refusal: the error for running them in a step applied once, if they do not support that.
-      master: the task of the master that registered them.
-    """
-
-    handle: int
-    plans: tuple[LinkedPlan, ...]
-    feeds: tuple[int, ...]
-    fetches: tuple[int, ...]
-    use: Use
-    is_restartable: bool
-    writes_often: bool
-    owner: StepOwner
-    writes: WritesOfTask
-    refusal: UnimplementedError | None
-    master: Task
-
-    def check_feeds(self, feeds: Sequence[Array]) -> None:
-        """Raises InvalidArgumentError if fed values are too few or too many."""
-        if len(feeds) != len(self.feeds):
-            raise InvalidArgumentError(f"expected {len(self.feeds)} fed values, got {len(feeds)}")
-
-    @cached_property
-    def exchanges(self) -> bool:
-        """Whether the plans send or receive values; if not, the rendezvous skips their steps."""
-        return any(
-            isinstance(one, Send | Recv)
-            for linked in self.plans
-            for one in linked.plan.all_instructions
-        )
 
 
 class ValueWaiter(Hashable, Protocol):
@@ -113,8 +70,6 @@ class WorkerContext:
       senders: the tasks that send it values, and the waits for these.
       piggybacked: the piggybacked values of steps, by step.
       started: by step, when it began, by `now`, and what it runs.
-      orphaned: by step that has ended while a device ran a program of it: when it began, when it
-        ended, and what it ran; see `orphaned_steps`.
       plans: the runs of plans that have begun and not ended.
     """
 
@@ -130,8 +85,12 @@ class WorkerContext:
     senders: Senders[ValueWaiter] = field(default_factory=Senders)
     piggybacked: dict[int, Piggybacked] = field(default_factory=dict)
     started: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
-    orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
+
+    @cached_property
+    def abandoned(self) -> AbandonedSteps:
+        """The steps that have ended while a device ran a program of them."""
+        return AbandonedSteps(self.devices)
 
     def deliver(
         self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0
@@ -157,22 +116,22 @@ class WorkerContext:
         else:
             self.rendezvous.n_opened += 1
 
+    def give_up_step(self, step: int, registered: RegisteredPlans) -> None:
+        """Records that a step has no caller any more, and goes on to its end."""
+        began = self.started.get(step)
+        if began is not None:
+            self.abandoned.add(step, began[0], registered)
+
     def end_step(self, step: int, registered: RegisteredPlans) -> None:
         """Removes the records of a step that has ended."""
         if registered.exchanges:
             self.rendezvous.end_step(step)
         began = self.started.pop(step, None)
         if began is not None and self.devices.runs(step):
-            self.orphaned_steps()[step] = began[0], now(), registered
+            self.abandoned.add(step, began[0], registered)
         for noted in (self.piggybacked, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
-
-    def orphaned_steps(self) -> dict[int, tuple[float, float, RegisteredPlans]]:
-        """Returns `orphaned`, after removing the steps whose programs have ended."""
-        for step in [step for step in self.orphaned if not self.devices.runs(step)]:
-            del self.orphaned[step]
-        return self.orphaned
 
     def watch(self, parks: Collection[StateId]) -> Watch | None:
         """Returns the function by which a move can end waits of a step; None without state."""

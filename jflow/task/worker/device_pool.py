@@ -6,17 +6,17 @@ import asyncio
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
-from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.plan.xla.hardware import DeviceOrMesh, devices_of
 from jflow.plan.xla.mesh_program import Compilation
 from jflow.task.execution.device_order import DEVICE_ORDER, DeviceUse
 from jflow.task.execution.linked import LinkedCall, LinkedRun
@@ -76,6 +76,9 @@ class DevicePool:
       devices: the devices of the task.
       name: prefix of the threads' names.
       initializer: each thread calls it first.
+
+    Attributes:
+      ended: called when no program of a step runs any more, with the step.
     """
 
     def __init__(
@@ -84,9 +87,10 @@ class DevicePool:
         name: str = "jflow program",
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
-        self._queued: dict[DeviceOrMesh, list[int]] = {}
-        self._running: Counter[int] = Counter()
+        self.ended: Callable[[int], object] = lambda _: None
+        self._slots = {device: _Slots() for device in devices}
+        self._queued: dict[DeviceOrMesh, dict[asyncio.Future[None], int]] = {}
+        self._running: dict[int, list[DeviceOrMesh]] = {}
         self._threads = ThreadPoolExecutor(
             N_LONG * len(devices) + _N_WAITING,
             thread_name_prefix=name,
@@ -99,6 +103,9 @@ class DevicePool:
         """Runs the work of a step in a thread, once the device has a free slot.
 
         On a mesh it begins once all devices of the mesh are free.
+
+        Raises:
+          OpError: that of `fail_waits`.
         """
         use, slots = await self._granted(device, step)
         loop = asyncio.get_running_loop()
@@ -108,51 +115,84 @@ class DevicePool:
             DEVICE_ORDER.end(use)
             _release(slots)
             raise
-        self._running[step] += 1
+        self._running.setdefault(step, []).append(device)
 
         # The devices are free when the work ends, not when its caller is cancelled: they still run
         # it then.
         def end(_: Future[Any]) -> None:
             DEVICE_ORDER.end(use)  # here, as the loop may be closed
-            _tell(loop, partial(self._end_job, slots, step))
+            _tell(loop, partial(self._end_job, slots, device, step))
 
         job.add_done_callback(end)
         return job
 
-    async def _granted(
-        self, device: DeviceOrMesh, step: int
-    ) -> tuple[DeviceUse, asyncio.Semaphore | None]:
+    async def _granted(self, device: DeviceOrMesh, step: int) -> tuple[DeviceUse, _Slots | None]:
         """Waits until a program may use a device; returns its use and the slots of the device."""
+        # A mesh has one program at a time, and needs no slots.
         slots = None if isinstance(device, Mesh) else self._slots[device]
-        queued = self._queued.setdefault(device, [])
-        queued.append(step)
+        if slots is not None and not slots.try_acquire():
+            with self._queueing(device, step) as waiter:
+                await slots.acquire(waiter)
         try:
-            # A mesh has one program at a time, and needs no slots.
-            if slots is not None:
-                await slots.acquire()
+            return await self._begin_use(device, step), slots
+        except BaseException:
+            _release(slots)
+            raise
+
+    async def _begin_use(self, device: DeviceOrMesh, step: int) -> DeviceUse:
+        """Returns the use of a device by a program, once it may start."""
+        use, loop = DeviceUse(device), asyncio.get_running_loop()
+        with self._queueing(device, step) as waiter:
             try:
-                return await _begin_use(device), slots
+                if not DEVICE_ORDER.begin(use, lambda: _tell(loop, partial(_wake, waiter))):
+                    await waiter
             except BaseException:
-                _release(slots)
+                DEVICE_ORDER.end(use)
                 raise
+        return use
+
+    @contextmanager
+    def _queueing(self, device: DeviceOrMesh, step: int) -> Iterator[asyncio.Future[None]]:
+        """Context manager of a wait for a device; yields a future, which `fail_waits` may end."""
+        queued = self._queued.setdefault(device, {})
+        waiter = asyncio.get_running_loop().create_future()
+        queued[waiter] = step
+        try:
+            yield waiter
         finally:
-            queued.remove(step)
+            del queued[waiter]
             if not queued and self._queued.get(device) is queued:
                 del self._queued[device]
+
+    def fail_waits(
+        self, devices: Collection[jax.Device], error: Callable[[], BaseException]
+    ) -> None:
+        """Ends all waits for devices, and for meshes of them, with an error."""
+        for device, queued in self._queued.items():
+            if any(one in devices for one in devices_of(device)):
+                for waiter in queued:
+                    if not waiter.done():
+                        waiter.set_exception(error())
 
     def runs(self, step: int) -> bool:
         """Whether work of a step is running, perhaps after the step has ended."""
         return step in self._running
 
-    def _end_job(self, slots: asyncio.Semaphore | None, step: int) -> None:
+    def running(self, step: int) -> Collection[DeviceOrMesh]:
+        """Returns the devices and meshes on which work of a step is running."""
+        return self._running.get(step, ())
+
+    def _end_job(self, slots: _Slots | None, device: DeviceOrMesh, step: int) -> None:
         _release(slots)
-        self._running[step] -= 1
-        if not self._running[step]:
+        running = self._running[step]
+        running.remove(device)
+        if not running:
             del self._running[step]
+            self.ended(step)
 
     def queued(self, device: DeviceOrMesh) -> Collection[int]:
         """Returns the steps whose work waits for a free slot of a device."""
-        return self._queued.get(device, ())
+        return self._queued.get(device, {}).values()
 
     async def compile(self, compilation: Compilation) -> None:
         """Compiles a program in a thread, or waits for the one that does, without a thread."""
@@ -171,22 +211,50 @@ class DevicePool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _release(slots: asyncio.Semaphore | None) -> None:
+class _Slots:
+    """The free slots of a device, and the waits for them, which others can end with an error."""
+
+    def __init__(self) -> None:
+        self._n_free = N_LONG
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def try_acquire(self) -> bool:
+        """Takes a slot; returns False if none is free."""
+        if not self._n_free:
+            return False
+        self._n_free -= 1
+        return True
+
+    async def acquire(self, waiter: asyncio.Future[None]) -> None:
+        """Waits for a slot by a new future, in the order of the calls."""
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.release()  # it was given a slot just before its caller was cancelled
+            elif waiter in self._waiters:
+                self._waiters.remove(waiter)
+            raise
+
+    def release(self) -> None:
+        """Frees a slot, or gives it to the first that waits."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._n_free += 1
+
+
+def _release(slots: _Slots | None) -> None:
     if slots is not None:
         slots.release()
 
 
-async def _begin_use(device: DeviceOrMesh) -> DeviceUse:
-    """Returns the use of a device by a program, once it may start."""
-    use, loop = DeviceUse(device), asyncio.get_running_loop()
-    may_start = asyncio.Event()
-    try:
-        if not DEVICE_ORDER.begin(use, lambda: _tell(loop, may_start.set)):
-            await may_start.wait()
-    except BaseException:
-        DEVICE_ORDER.end(use)
-        raise
-    return use
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _begin(initializer: Callable[[], object] | None) -> None:

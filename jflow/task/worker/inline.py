@@ -32,10 +32,11 @@ from jflow.task.execution.classes import (
 )
 from jflow.task.execution.run_program import run_program
 from jflow.task.execution.step_state import StepState
-from jflow.task.worker.context import RegisteredPlans, WorkerContext
+from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.plan_run import PlanRun
+from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.waker import SubmittedWait, Waker
 
 ClassT = TypeVar("ClassT", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)

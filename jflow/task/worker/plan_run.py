@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -359,6 +360,8 @@ class PlanRun:
             )
         except BaseException:
             give_up()
+            if abandoned := self._context.abandoned.describe(self._linked.device):
+                waited = replace(waited, reason=f"{waited.reason}, {abandoned}")
             self._context.blocked[self._step] = waited
             raise
         finally:

@@ -8,13 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from jflow.base.cluster import Device
 from jflow.base.deadline.clock import now
 from jflow.plan import Recv, stride_of
+from jflow.plan.xla.hardware import DeviceOrMesh, first_device
 from jflow.state.moves import Gate
 from jflow.state.resources import Cell
-from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, bounded_name
+from jflow.state.watch import DeviceStatus, StatusRequest, StepStatus, WaitStatus, bounded_name
 from jflow.task.execution.waiting import waiting_op
-from jflow.task.worker.context import RegisteredPlans, WorkerContext
+from jflow.task.worker.context import WorkerContext
+from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.waker import Waker
 
 _N_WAITS = 100
@@ -24,7 +27,7 @@ _N_SHOWN = 20
 
 
 class RunningSteps:
-    """The steps that run on a task, and those that were orphaned there.
+    """The steps that run on a task, and those that were abandoned there.
 
     What a step waits for is found from the resources, the rendezvous and the devices, so that steps
     record nothing for watchers but when they began. Call it on the event loop only.
@@ -32,10 +35,14 @@ class RunningSteps:
     Args:
       context: the context of the task's worker.
       gate: makes steps wait while the state that they use moves.
+      devices: the devices of the task.
     """
 
-    def __init__(self, context: WorkerContext, gate: Gate) -> None:
+    def __init__(
+        self, context: WorkerContext, gate: Gate, devices: Mapping[Device, DeviceOrMesh]
+    ) -> None:
         self._context = context
+        self._devices = devices
         self._gate = gate
 
     @property
@@ -43,19 +50,21 @@ class RunningSteps:
         """The number of steps that have begun so far."""
         return self._context.rendezvous.n_opened
 
+    def device_status(self, device: Device, memory_bytes: int) -> DeviceStatus:
+        """Returns the status of a device of the task, given the memory that it can use."""
+        found, abandoned = first_device(self._devices[device]), self._context.abandoned
+        steps = abandoned.on(found)
+        since = max(now() - steps[0].at, 0.0) if steps else None
+        is_stuck = found in abandoned.stuck
+        return DeviceStatus(str(device), device.type, memory_bytes, len(steps), since, is_stuck)
+
     def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
-        """Returns the number of steps, and the statuses of a page of them, orphaned ones first."""
+        """Returns the number of steps, and the statuses of a page of them, abandoned ones first."""
         n_steps, page = self._page(request)
         return n_steps, tuple(
-            StepStatus(
-                f"{step:x}",
-                found[0].age_s,
-                tuple(str(linked.plan.device) for linked in registered.plans),
-                tuple(wait.cause for wait in found if wait.cause),
-                str(registered.master),
-                "" if registered.owner.claim is None else registered.owner.claim.name,
-                found[0].orphaned_s,
-                registered.owner.user,
+            replace(
+                registered.status(step, found[0].age_s, found[0].abandoned_s),
+                waiting_for=tuple(wait.cause for wait in found if wait.cause),
             )
             for step, registered, found in page
         )
@@ -73,11 +82,15 @@ class RunningSteps:
     ) -> tuple[int, list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]]]:
         """Returns the number of steps, and the waits of a page of them, at least one for each step.
 
-        Those that were orphaned come first, then the others, each the oldest first.
+        Those that were abandoned come first, then the others, each the oldest first.
         """
-        orphaned, present = self._context.orphaned_steps(), now()
-        started = [(at, step, found) for step, (at, found) in self._context.started.items()]
-        given_up = [(at, step, found) for step, (at, _, found) in orphaned.items()]
+        abandoned, present = self._context.abandoned.steps, now()
+        started = [
+            (at, step, found)
+            for step, (at, found) in self._context.started.items()
+            if step not in abandoned
+        ]
+        given_up = [(one.began, step, one.registered) for step, one in abandoned.items()]
         steps = [
             *sorted(given_up, key=lambda one: one[0]),
             *sorted(started, key=lambda one: one[0]),
@@ -87,9 +100,9 @@ class RunningSteps:
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for at, step, registered in page:
             base = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
-            if step in orphaned:
-                since = max(present - orphaned[step][1], 0.0)
-                found.append((step, registered, [replace(base, orphaned_s=since)]))
+            if step in abandoned:
+                since = max(present - abandoned[step].at, 0.0)
+                found.append((step, registered, [replace(base, abandoned_s=since)]))
                 continue
             fields = (
                 *attempts.get(step, ()),
@@ -141,7 +154,9 @@ class RunningSteps:
         for linked in registered.plans:
             if step in self._context.devices.queued(linked.device):
                 what = "for its device, which runs other programs"
-                yield {"cause": what, "device": str(linked.plan.device)}
+                if abandoned := self._context.abandoned.describe(linked.device):
+                    what = f"{what}, {abandoned}"
+                yield {"cause": bounded_name(what), "device": str(linked.plan.device)}
 
     def _held_state(self, step: int) -> Iterable[dict[str, Any]]:
         """Yields the held state for which a step waits, as fields of `WaitStatus`."""

@@ -32,7 +32,7 @@ from jflow.net.protocol import (
     Started,
     StepOwner,
 )
-from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.plan import Plan
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.state.core import (
     ClaimedRuns,
@@ -43,21 +43,19 @@ from jflow.state.core import (
     TaskCore,
     TaskEffects,
 )
-from jflow.state.effects import unsupported
 from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart
 from jflow.state.journal import packed as packed_entries
-from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, writes_often
+from jflow.state.moves import MovedError, changes_of, sessions_of, states_of
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.state.resources import Containers, Writing
+from jflow.state.resources import Containers, SingleWrite, Writing
 from jflow.state.saves import tensor_functions
 from jflow.state.watch import StatusRequest, WatchedTask
-from jflow.task.execution.classes import writes_of
 from jflow.task.execution.devices import DevicesByName, DevicesOfTask
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import NO_FUNCTIONS
 from jflow.task.execution.parked import ParkedAttempts
-from jflow.task.worker.context import RegisteredPlans, TensorTransport, WorkerContext
+from jflow.task.worker.context import TensorTransport, WorkerContext
 from jflow.task.worker.device_pool import DevicePool
 from jflow.task.worker.early import EarlyValues
 from jflow.task.worker.inline import (
@@ -69,6 +67,7 @@ from jflow.task.worker.inline import (
 )
 from jflow.task.worker.linking import DroppedError, PlanLinker
 from jflow.task.worker.plan_run import run_plan
+from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.watching import RunningSteps
 
@@ -87,6 +86,7 @@ class Worker:
 
     Attributes:
       long_programs: runs programs that may take long.
+      abandoned: the steps that were abandoned while it ran a program of them.
       containers: the state of the task.
       programs: the cache of compiled programs.
       moves: moves state.
@@ -127,13 +127,14 @@ class Worker:
         self._context = WorkerContext(
             task, containers, Rendezvous(), transport, threads, self.long_programs, parked
         )
+        self.abandoned = self._context.abandoned
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(state)
-        self.running = RunningSteps(self._context, self.moves.plans)
+        self.running = RunningSteps(self._context, self.moves.plans, devices)
         self.claims = ClaimedRuns(state.driver)
         self.claims.fences.add_user(self._used_claims)
         self.effects = TaskEffects(state)
@@ -192,19 +193,9 @@ class Worker:
         handle = next(self._handles)
         self._owners.update(sessions_of(plans))
         self.saves.registered(handle, changes_of(plans))
-        feeds, fetches = feed_indices(plans), fetch_indices(plans)
-        self._registered[handle] = registered = RegisteredPlans(
-            handle,
-            tuple(linked),
-            feeds,
-            fetches,
-            use,
-            is_restartable,
-            writes_often(plans),
-            owner,
-            writes_of(linked),
-            unsupported(plans),
-            self._sender.task or self._context.task,
+        master = self._sender.task or self._context.task
+        self._registered[handle] = registered = RegisteredPlans.of(
+            handle, linked, use, is_restartable, owner, master
         )
         if (inline := inline_plan(registered, self._context)) is not None:
             self._inline[handle] = inline
@@ -259,6 +250,7 @@ class Worker:
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
         """
+        self.check_devices(handle)
         registered = self._registered.get(handle) or self._missing_plans(handle)
         if not self.can_piggyback or len(registered.plans) != 1:
             piggybacked = None
@@ -266,6 +258,11 @@ class Worker:
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
         with self.claims.running(registered.owner.claim):
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
+
+    def check_devices(self, handle: int) -> None:
+        """See `WorkerService.check_devices`."""
+        if self.abandoned.stuck and (registered := self._registered.get(handle)) is not None:
+            self.abandoned.refuse(registered.plans)
 
     def begin_plans(
         self,
@@ -277,8 +274,8 @@ class Worker:
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin_plans`."""
         plan = self._inline.get(handle)
-        if plan is None or failpoints_on or not plan.is_quick:
-            return None
+        if plan is None or failpoints_on or self.abandoned.stuck or not plan.is_quick:
+            return None  # `run_plans` refuses plans for a device that is stuck
         if isinstance(plan, InlinePrograms):
             return Started(plan.run_inline(step, feeds))
         plan.registered.check_feeds(feeds)
@@ -403,6 +400,8 @@ class Worker:
         if effect is not None:
             writing = effect.writing
         context, plans = self._context, registered.plans
+        if isinstance(effect, SingleWrite):
+            effect.given_up = partial(context.give_up_step, step, registered)
         try:
             if len(plans) == 1:
                 fetched = await run_plan(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -105,6 +105,8 @@ class WorkerLink:
         self._lock = threading.Lock()
         self._taking: list[tuple[Connection, LinkAttempt]] = []
         self._connection: Connection | None = None
+        # Attempts may fail over each new connection to a worker, as one that is stuck refuses them.
+        self._pauses: Iterator[float] | None = None
         self._concretes: dict[tuple[int, int, AttemptLayout], Concrete] = {}
         self._reads: dict[Any, Concrete] = {}
         self.table: ResourceRef | None = None
@@ -258,7 +260,11 @@ class WorkerLink:
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
         start, is_logged = perf_counter(), False
-        pauses = backoff(0.02, _LONGEST_PAUSE_S)
+        pauses = self._pauses
+        if pauses is None:
+            pauses = self._pauses = backoff(0.02, _LONGEST_PAUSE_S)
+        else:  # nothing has succeeded over the connection before
+            self._closing.wait(next(pauses))
         while not self._closing.is_set():
             connection = self._connect()
             try:
@@ -373,6 +379,7 @@ class WorkerLink:
             return
         error = future.exception()
         if error is None:
+            self._pauses = None
             self._events.ended(self.index, attempt, future.result())
         else:
             self._events.failed(self.index, attempt, error)

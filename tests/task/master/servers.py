@@ -34,6 +34,7 @@ class Worker:
       calls: what it was asked, without incarnations.
       handles: what is registered now.
       started, cancelled: how many scripted calls have begun and were cancelled.
+      stuck: the error of what is for a device that is stuck; None if none is.
     """
 
     def __init__(self, task):
@@ -42,6 +43,7 @@ class Worker:
         self.calls = []
         self.handles = set()
         self.started = self.cancelled = 0
+        self.stuck = None
 
     async def register(self, plans, artifacts, is_restartable=False, owner=None):
         self.calls.append(("register", plans, dict(artifacts)))
@@ -51,6 +53,10 @@ class Worker:
         if registered.handle:
             self.handles.add(registered.handle)
         return registered
+
+    def check_devices(self, handle):
+        if self.stuck is not None and handle in self.handles:
+            raise self.stuck
 
     async def run_plans(self, step, handle, feeds, client=None, records=None, staging=None):
         self.calls.append(("run", step, handle, list(feeds)))
@@ -117,6 +123,9 @@ class Peer:
         await asyncio.sleep(0)
         self._check(incarnation)
         return await self.worker.register(plans, artifacts, is_restartable, owner)
+
+    def check_devices(self, handle):
+        """See the worker."""
 
     def cut(self):
         """Ends the connection, and with it what was registered over it."""

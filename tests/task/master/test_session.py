@@ -249,6 +249,18 @@ def test_a_step_of_one_task_gives_its_values_and_its_errors(task):
     check(use)
 
 
+def test_a_step_for_a_stuck_device_of_the_master_s_task_begins_on_no_task():
+    async def use(servers):
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *THREE)
+        servers.workers[OWN].stuck = UnavailableError("it is stuck", task=str(OWN))
+        with pytest.raises(UnavailableError, match="it is stuck"):
+            await session.run_step(handle, FOREVER, [])
+        assert not any(worker.requested("run") for worker in servers.workers.values())
+
+    check(use)
+
+
 ERROR = FailedPreconditionError("not yet", op="x")
 
 

@@ -22,6 +22,7 @@ from jflow.errors import (
 )
 from jflow.plan import VariableKey, VariableSpec
 from jflow.state.checkpoint_files import ANYWHERE, exists, locate, open_checkpoint
+from jflow.state.moves import StateId
 from jflow.state.resources import VariableId, VariableSnapshot, Writing
 from jflow.state.saves import StateItem, StateItems
 from jflow.task.execution import local_devices
@@ -187,3 +188,54 @@ def test_bad_calls_are_refused(tmp_path: Path) -> None:
 def test_an_item_that_is_malformed_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="item 'v'"):
         StateItem("v", "/job:worker/task:x", "variable", "", "v")
+
+
+def _set(worker: Worker, values: dict[VariableId, float]) -> None:
+    """Gives variables of one number each a value."""
+    snapshots = {
+        one: VariableSnapshot(
+            VariableSpec(VariableKey(one.container, one.name), "float32", ()),
+            np.float32(value).reshape(()),
+        )
+        for one, value in values.items()
+    }
+    restoring = worker.containers.restoring(snapshots, lambda _: jax.devices()[0])
+    worker.containers.accesses.submit(restoring, lambda _: None)
+    restoring.result()
+
+
+def test_a_task_saves_its_variables_by_itself_each_by_its_name_if_no_other_has_it(
+    tmp_path: Path,
+) -> None:
+    prefix = str(tmp_path / "worker-0")
+
+    async def use(worker: Worker) -> None:
+        here = str(HERE)
+        _set(worker, {VariableId("box", here, "v"): 6.0, VariableId("box", here, "w"): 7.0})
+        _set(worker, {VariableId("", here, "written"): 8.0})
+        without = [StateId(here, "variable", "", "written")]
+        assert await worker.saves.save_variables(prefix, 5.0, without) == 3
+
+    on_worker(use)
+    with open_checkpoint(prefix) as checkpoint:
+        saved = {key: float(checkpoint.read(key)) for key in [*checkpoint.keys()]}
+    assert saved == {f"{HERE}/v": 5.0, f"box{HERE}/v": 6.0, "w": 7.0}
+
+
+def test_a_task_that_saves_by_itself_does_not_wait_for_ever_for_a_program(tmp_path: Path) -> None:
+    async def use(worker: Worker) -> None:
+        assert worker.containers.enter(Writing())
+        with pytest.raises(DeadlineExceededError):
+            await worker.saves.save_variables(str(tmp_path / "worker-0"), 0.05)
+
+    on_worker(use)
+    assert not [*tmp_path.iterdir()], "nothing is left"
+
+
+def test_a_task_without_variables_saves_nothing(tmp_path: Path) -> None:
+    async def use(worker: Worker) -> None:
+        without = [StateId(str(HERE), "variable", "", "v")]
+        assert await worker.saves.save_variables(str(tmp_path / "worker-0"), 5.0, without) == 0
+
+    on_worker(use)
+    assert not [*tmp_path.iterdir()]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.base.cluster import Task
 from jflow.client.session import Session
 from jflow.launch.testing.waiting import wait_until
-from jflow.testing import ProcessCluster
+from jflow.testing import PATIENCE_S, ProcessCluster
 from jflow.training.coordinator import ClusterCoordinator, RemoteValueStatus
+from jflow.training.coordinator.link import WorkerLink
 from jflow.training.parameter_servers import ParameterServerStrategy
 
 
@@ -209,3 +215,40 @@ def test_exactly_once_refuses_queues_at_the_caller(coordinator: ClusterCoordinat
     with pytest.raises(tf.errors.UnimplementedError, match="for functions that write variables"):
         coordinator.schedule(takes, effects="exactly_once")
     assert coordinator.done()
+
+
+class _Pauses(threading.Event):
+    """The pauses of a link, which take no time; the first of each time that it connects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.seconds.append(timeout)
+        return self.is_set()
+
+
+def test_a_worker_over_which_nothing_succeeds_is_connected_to_less_and_less_often() -> None:
+    """As one that refuses all closures, because its device is stuck."""
+    connected: queue.Queue[int] = queue.Queue()
+    events = Mock(connected=lambda worker, _: connected.put(worker))
+    link = WorkerLink(0, Task("worker", 0), Mock, events)
+    pauses = link._closing = _Pauses()
+    link.start()
+    try:
+        for _ in range(4):
+            connected.get(timeout=PATIENCE_S)
+            link.disconnect()
+        connected.get(timeout=PATIENCE_S)
+        assert pauses.seconds == [0.02, 0.04, 0.08, 0.16], "but not before the first connection"
+        future: Future[list[Any]] = Future()
+        future.set_result([])
+        link._ended(Mock(), future)
+        link.disconnect()
+        connected.get(timeout=PATIENCE_S)
+        assert len(pauses.seconds) == 4, "something has succeeded"
+    finally:
+        link.close()
+        link._thread.join(PATIENCE_S)
