@@ -39,6 +39,9 @@ _WHEN_READY = (
     'for i in $(seq 100); do jflow status && exec "$@"; sleep 2; done; '
     "echo 'the cluster is not ready' >&2; exit 1"
 )
+USER = 10001
+"""The user and group that pods run as; any but the superuser does."""
+
 _PROBE_S = 5
 """The timeout of a probe in seconds; the default of `grpc_health_probe` is 1."""
 
@@ -218,20 +221,25 @@ class KubernetesCluster:
             "resources": self._resources(role),
             "securityContext": _CONTAINED,
         }
+        own: Plain = {"name": "private", "mountPath": _RUN}
+        temporary: Plain = {"name": "temporary", "mountPath": "/tmp"}
+        container["volumeMounts"] = [own, temporary]
+        volumes: list[Plain] = [
+            {"name": "private", "emptyDir": {"medium": "Memory"}},
+            {"name": "temporary", "emptyDir": {}},
+        ]
         # Kubernetes would make variables such as JFLOW_PORT of the services of the namespace.
         spec: dict[str, Plain] = {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "securityContext": _UNPRIVILEGED,
+            "volumes": volumes,
             **more,
         }
         if self.is_encrypted:
-            own: Plain = {"name": "private", "mountPath": _RUN}
-            container["volumeMounts"] = [own]
             spec["initContainers"] = [self._copying(environment, own)]
-            spec["volumes"] = [
-                {"name": "private", "emptyDir": {"medium": "Memory"}},
-                {"name": "certificates", "secret": {"secretName": f"{self.name}-certificates"}},
-            ]
+            secret = f"{self.name}-certificates"
+            volumes.append({"name": "certificates", "secret": {"secretName": secret}})
         # Only tasks are behind the service.
         labels = self._labels(role) if role in self.jobs else {"jflow.program": self.name}
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
@@ -272,6 +280,7 @@ class KubernetesCluster:
         yield _variable("TF_CONFIG", text.replace('"$(JFLOW_TASK_INDEX)"', "$(JFLOW_TASK_INDEX)"))
         secret: Plain = {"name": f"{self.name}-token", "key": "token"}
         yield {"name": "JFLOW_TOKEN", "valueFrom": {"secretKeyRef": secret}}
+        yield _variable("HOME", _PRIVATE)
         if is_task:
             yield _variable(TUNABLES, HUGE_PAGES)
         if role == "ps":
@@ -279,7 +288,6 @@ class KubernetesCluster:
         if self.is_encrypted:
             own = f"{role}-$(JFLOW_TASK_INDEX)" if is_task else "client"
             yield _variable("JFLOW_CERTIFICATE", f"{own}.pem")
-            yield _variable("HOME", _PRIVATE)
             yield _variable("JFLOW_TLS_DIR", f"{_PRIVATE}/tls")
         else:
             yield _variable("JFLOW_INSECURE", "1")
@@ -310,9 +318,18 @@ class KubernetesCluster:
         return {name: content for name, content in resources.items() if content}
 
 
+# What namespaces with the Pod Security Standard "restricted" ask for, and a root that is read-only:
+# only the volumes are written to. The user is in no image's list of users and needs not be.
+_UNPRIVILEGED: Plain = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _CONTAINED: Plain = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
