@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
 .PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api docs bench \
-  bench-placement placement-optima clean help
+  bench-placement placement-optima lock sbom clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -106,6 +106,21 @@ bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two 
 placement-optima: $(VENV)/.dev ## proves optima of small graphs for the placement lab; hours, goes on where it ended
 	$(BIN)/python -m bench.placement.optima
 
+# The Python of the image in examples/kubernetes, for which its requirements are locked.
+IMAGE_PYTHON ?= python3.12
+LOCKED = examples/kubernetes
+COMPILE = CUSTOM_COMPILE_COMMAND='make lock' $(VENV)/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(if $(UPGRADE),--upgrade)
+
+lock: $(VENV)/.lock ## pins what the image installs, by hashes (UPGRADE=1: to the newest releases)
+	$(COMPILE) --output-file $(LOCKED)/requirements.txt pyproject.toml
+	$(COMPILE) --only-build-deps --build-deps-for wheel --output-file $(LOCKED)/build-requirements.txt pyproject.toml
+
+sbom: $(VENV)/.image $(VENV)/.sbom ## the bill of materials of what the image installs, as CycloneDX in build/jflow.cdx.json
+	mkdir -p build
+	$(VENV)/sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/jflow.cdx.json $(VENV)/image
+	$(VENV)/image/bin/python tools/check_sbom.py build/jflow.cdx.json $(LOCKED)/requirements.txt
+
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -156,6 +171,28 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.browser: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/browser
 	$(VENV)/browser/bin/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	touch $@
+
+# Their releases follow the newest Python and pip, and none of the pins above.
+$(VENV)/.lock: | $(VENV)/bin/python
+	$(IMAGE_PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.6'
+	touch $@
+
+$(VENV)/.sbom: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7.5'
+	touch $@
+
+# What the Dockerfile installs, as it does.
+$(VENV)/.image: $(LOCKED)/requirements.txt $(LOCKED)/build-requirements.txt $(shell find jflow -name '*.py') pyproject.toml | $(VENV)/bin/python
+	rm -rf $(VENV)/image $(VENV)/image-build build/wheels
+	$(IMAGE_PYTHON) -m venv $(VENV)/image-build
+	$(VENV)/image-build/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCKED)/build-requirements.txt
+	$(VENV)/image-build/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels .
+	$(IMAGE_PYTHON) -m venv --without-pip $(VENV)/image
+	$(VENV)/image-build/bin/pip --python $(VENV)/image install --quiet --disable-pip-version-check --require-hashes -r $(LOCKED)/requirements.txt
+	$(VENV)/image-build/bin/pip --python $(VENV)/image install --quiet --disable-pip-version-check --no-deps --no-index build/wheels/*.whl
 	touch $@
 
 # The generator is old, so that its code runs on old and new protobuf; it lives apart because it
