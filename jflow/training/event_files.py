@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from jflow.base.handles import Closing
 from jflow.client.ops.summaries import WRITERS, DefaultWriter
 from jflow.compiler.graph import Graph
+from jflow.errors import UnimplementedError
 from jflow.state.records import checked_summary, needed, scalar_value
 from jflow.state.records.appended_file import AppendedFile
 from jflow.state.records.graph_def import GraphDef
@@ -48,7 +49,8 @@ class FileWriter(Closing):
       filename_suffix: last part of the name of the file.
 
     Raises:
-      UnimplementedError: if tensorboardX is not installed (`jflow[summaries]`).
+      UnimplementedError: if tensorboardX is not installed (`jflow[summaries]`), or the directory is
+        not local.
       TypeError: as `add_graph`.
       OSError: if the file cannot be made.
     """
@@ -64,6 +66,10 @@ class FileWriter(Closing):
         definition = None if graph is None else _definition(graph)
         self._events = needed("tensorboardX.proto.event_pb2", "summaries", "writing summaries")
         self._logdir = os.fspath(logdir)
+        if "://" in self._logdir:
+            raise UnimplementedError(
+                f"event files are written to a local directory only, got {self._logdir!r}"
+            )
         self._flush_secs = flush_secs
         self._suffix = filename_suffix or ""
         self._lock = threading.Lock()

@@ -176,6 +176,13 @@ def _report(folder: Path, number: int) -> None:
         PerformanceReport().save(folder / "file.html")
 
 
+def _trace(folder: Path, number: int) -> None:
+    hook = tf.train.ProfilerHook(save_steps=1, output_dir=str(folder))
+    with mock.patch("jflow.training.monitored.report_hooks.ChromeTimeline") as timeline:
+        timeline().generate_chrome_trace_format.return_value = f"{number}" * N_FLOATS
+        hook._write(mock.Mock(), 1)
+
+
 def _replayed(folder: Path, number: int) -> None:
     found = mock.Mock(variables={"v": np.full(N_FLOATS, number, np.float32)})
     save_values(found, folder / "file.npz")
@@ -231,6 +238,7 @@ def writers(scratch: Path) -> Mapping[str, Writer]:
         "calibration": Writer(lambda to, n: write_text(f"{n}" * N_FLOATS, to / "file")),
         "picture": Writer(_picture),
         "report": Writer(_report),
+        "trace": Writer(_trace, name="timeline-1.json"),
         "replayed values": Writer(_replayed),
         "results": Writer(_results),
         "optima": Writer(_optima),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.files import replace_file
 from jflow.base.options import RunOptions
 from jflow.client.session import Session
 from jflow.errors import UnimplementedError
@@ -319,8 +320,7 @@ class ProfilerHook(SessionRunHook):
         path = os.path.join(self._output_dir, f"timeline-{step}.json")
         os.makedirs(self._output_dir or ".", exist_ok=True)
         timeline = ChromeTimeline(run_values.run_metadata)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(timeline.generate_chrome_trace_format(**self._options))
+        replace_file(path, timeline.generate_chrome_trace_format(**self._options))
         _LOG.info("wrote a trace of step %d to %s", step, path)
 
 
