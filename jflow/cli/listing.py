@@ -16,13 +16,22 @@ from jflow.cli.targets import HELP, add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
-    from jflow.state.watch import DeviceStatus, VariableStatus, WaitStatus
+    from jflow.state.watch import DeviceStatus, UsageStatus, VariableStatus, WaitStatus
 
 _Cells = Callable[[Any], Sequence[object]]
 
 
 def _name(container: str) -> str:
     return container or "(default)"
+
+
+def _session(usage: UsageStatus) -> str:
+    return f"{usage.session} of {usage.master}" if usage.master else "-"
+
+
+def _container(usage: UsageStatus) -> str:
+    """Names the container of an account; steps are in none."""
+    return _name(usage.container) if usage.n_bytes or usage.container else "-"
 
 
 def _abandoned(device: DeviceStatus) -> str:
@@ -85,6 +94,13 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
             doing_text(s),
         ),
     ),
+    "usage": (
+        ("CONTAINER", "SESSION", "USER", "BYTES", "STEPS", "SLOTS", "PROGRAMS"),
+        lambda u: (
+            *(_container(u), _session(u), u.user or "-", bytes_text(u.n_bytes)),
+            *(u.n_steps, u.n_slots, u.n_programs),
+        ),
+    ),
     "pending": (
         ["STEP", "AGE", "OPERATION", "DEVICE", "WAITS"],
         lambda w: (
@@ -97,8 +113,17 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
 
 _HELP = {
     "steps": "the steps that run, on all tasks",
+    "usage": "what sessions and users have of all tasks, and in which containers",
     "pending": "what the steps that run wait for",
 }
+
+
+_GROUPS: Mapping[str, tuple[str, Callable[[UsageStatus], object]]] = {
+    "session": ("SESSION", _session),
+    "user": ("USER", lambda u: u.user or "-"),
+    "container": ("CONTAINER", _container),
+}
+"""What usage can be summed by: the heading, and the name of what an account belongs to."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,7 +135,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         one = kinds.add_parser(kind, help=_HELP.get(kind, f"the {kind} of all tasks"))
         add_options(one)
         add_output(one)
-        one.set_defaults(run=_ls, kind=kind)
+        one.set_defaults(run=_ls, kind=kind, by=None)
+        if kind == "usage":
+            one.add_argument(
+                "--by", choices=[*_GROUPS], help="the sums over all tasks, in place of each account"
+            )
     stack = commands.add_parser(
         "stack", help="where the threads of tasks are, and what steps wait for"
     )
@@ -144,6 +173,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _ls(options: argparse.Namespace) -> int:
     kind: str = options.kind
+    if options.by is not None:
+        return _ls_sums(options)
 
     def content(seen: Sequence[Seen]) -> dict[str, Any]:
         items = [{"task": str(one.report.task)} | asdict(item) for one, item in _items(seen, kind)]
@@ -156,6 +187,34 @@ def _ls(options: argparse.Namespace) -> int:
         return "\n".join([shown, *_not_up(seen)])
 
     return show(options, lambda watcher: watcher.inspect((kind,)), content, text)
+
+
+def _ls_sums(options: argparse.Namespace) -> int:
+    """Shows usage in sums over all tasks, the largest first."""
+    heading, name = _GROUPS[options.by]
+    counts = ("n_bytes", "n_steps", "n_slots", "n_programs")
+
+    def sums(seen: Sequence[Seen]) -> list[tuple[object, list[int]]]:
+        found: dict[object, list[int]] = {}
+        for _, item in _items(seen, "usage"):
+            total = found.setdefault(name(item), [0] * len(counts))
+            for i, count in enumerate(counts):
+                total[i] += getattr(item, count)
+        return sorted(found.items(), key=lambda one: (-one[1][0], str(one[0])))
+
+    def content(seen: Sequence[Seen]) -> dict[str, Any]:
+        items = [
+            {options.by: group, **dict(zip(counts, total, strict=True))}
+            for group, total in sums(seen)
+        ]
+        return {"usage": items, "tasks": [one.as_json() for one in seen]}
+
+    def text(seen: Sequence[Seen]) -> str:
+        rows = [(group, bytes_text(n_bytes), *others) for group, (n_bytes, *others) in sums(seen)]
+        headers = [heading, "BYTES", "STEPS", "SLOTS", "PROGRAMS"]
+        return "\n".join([table(headers, rows) if rows else "no usage", *_not_up(seen)])
+
+    return show(options, lambda watcher: watcher.inspect(("usage",)), content, text)
 
 
 def _items(seen: Sequence[Seen], kind: str) -> list[tuple[Seen, Any]]:

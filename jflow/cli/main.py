@@ -37,6 +37,7 @@ from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.output import say
+from jflow.cli.quotas import add_quota_option, quota_variables
 from jflow.cli.signals import STOPPING, interrupted
 from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 from jflow.cli.version import version_text
@@ -205,6 +206,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     add_stuck_options(server)
     add_save_option(server)
+    add_quota_option(server)
     add_log_options(server)
     server.set_defaults(run=_server)
     token = commands.add_parser(
@@ -280,7 +282,7 @@ def _server(options: argparse.Namespace) -> None:
 
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
-    os.environ.update(stuck_variables(options))
+    os.environ.update({**stuck_variables(options), **quota_variables(options)})
     restarts = restarts_when_stuck()
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))

@@ -14,6 +14,7 @@ from jflow.base.cluster import Task
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.output import say
+from jflow.cli.quotas import add_quota_option, quota_variables
 from jflow.cli.signals import interrupted
 from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 
@@ -47,6 +48,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     add_stuck_options(up)
     add_save_option(up)
+    add_quota_option(up)
     add_log_options(up)
     up.add_argument(
         "--threads",
@@ -91,7 +93,8 @@ def _up(options: argparse.Namespace) -> int:
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
     log_options(options)  # refuses variables that the tasks would refuse
-    os.environ.update({**log_variables(options), **stuck_variables(options)})
+    for variables in (log_variables, stuck_variables, quota_variables):
+        os.environ.update(variables(options))
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = f"{options.metrics}+"
     if options.logs is not None:

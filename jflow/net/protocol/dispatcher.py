@@ -235,6 +235,7 @@ class Dispatcher(Generic[S]):
             return  # it has to wait for credits
         try:
             self._check_incarnation(envelope)
+            self._check_room()
             message.early_result = rpc.begin(self._session, message, self._functions)
         except Exception as error:
             message.early_result = error
@@ -346,6 +347,7 @@ class Dispatcher(Generic[S]):
         rpc = self._rpcs.get(name)
         if rpc is None:
             raise self._refusal or InvalidArgumentError(f"{self._role} has no RPC {name!r}")
+        self._check_room()
         incoming = Incoming(request, tensors, self._functions)
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
@@ -414,6 +416,14 @@ class Dispatcher(Generic[S]):
                 failed_task=error.task,
             )
         return pb.Envelope(id=call, status=error_to_status(error, self._task))
+
+    def _check_room(self) -> None:
+        """Raises ResourceExhaustedError if too many calls of this stream wait already."""
+        if len(self._working) > settings.MAX_CALLS:
+            raise ResourceExhaustedError(
+                f"{settings.MAX_CALLS} calls of this client wait on {self._task}, which takes no "
+                "more before some of them end"
+            )
 
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):

@@ -1,4 +1,4 @@
-"""`UserStreams`: ends the streams of users whose tokens are no longer accepted."""
+"""`UserStreams`: bounds the streams of users, and ends those whose tokens are not accepted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jflow.base.logs import event
-from jflow.errors import UnauthenticatedError
+from jflow.errors import OpError, ResourceExhaustedError, UnauthenticatedError
 from jflow.net.protocol.tokens import TokenId, Users
 
 _LOG = logging.getLogger(__name__)
+
+MAX_STREAMS_OF_USER = 1024
+"""How many streams, each of a session or a watcher, one user may have to a server."""
 
 LOOK_S = 1.0
 """How often to look whether the tokens of open streams are still accepted, in seconds."""
@@ -26,13 +29,11 @@ class UserStreams:
 
     def __init__(self, users: Users) -> None:
         self._users = users
-        self._open: dict[Callable[[UnauthenticatedError], None], TokenId] = {}
+        self._open: dict[Callable[[OpError], None], TokenId] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
-    def ending(
-        self, token_id: TokenId | None, refuse: Callable[[UnauthenticatedError], None]
-    ) -> Iterator[None]:
+    def ending(self, token_id: TokenId | None, refuse: Callable[[OpError], None]) -> Iterator[None]:
         """Context manager in which a stream is open that ends when its token is not accepted.
 
         Args:
@@ -43,6 +44,13 @@ class UserStreams:
         if token_id is None:
             yield
             return
+        if sum(one.user == token_id.user for one in self._open.values()) >= MAX_STREAMS_OF_USER:
+            refuse(
+                ResourceExhaustedError(
+                    f"the user {token_id.user!r} has {MAX_STREAMS_OF_USER} streams to this server, "
+                    "which takes no more of them; end sessions that are not needed"
+                )
+            )
         self._open[refuse] = token_id
         try:
             self._look()  # it may have been revoked since the handshake

@@ -106,11 +106,17 @@ class WorkerService(Protocol):
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
 
-        `claim` and `session` are those of the client, whose session has that number on its master.
+        Returns:
+          A handle; or the digests of artifacts that are neither cached there nor sent, in which
+          case nothing was registered.
 
         Raises:
+          InvalidArgumentError: if a plan is for a device of another task or malformed, or an
+            artifact does not have its digest.
           FencedError: if there was a later claim, now or whenever they are run.
           MovedError: if state that they use has moved.
+          ResourceExhaustedError: if the session or user of `owner` would exceed a quota, or a
+            program the memory of its device.
         """
 
     async def run_plans(

@@ -26,6 +26,9 @@ HELLO_S = 5.0
 """After how long a server ends a stream that is still in the handshake, or waits for it, and a
 connection that does not begin or has no stream, in seconds."""
 
+MAX_CALLS = 65_536
+"""How many calls of a stream may wait at one time."""
+
 UNREAD_S = 150.0
 """A caller that takes nothing of what it is sent for once to twice this time is given up, in
 seconds. It may be stopped by its user for a while, with answers under way."""

@@ -6,6 +6,7 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -44,6 +45,36 @@ def result_bytes(executable: CompiledProgram) -> list[int]:
     """Returns the bytes of each result; nothing if they depend on the arguments."""
     results = jax.tree.leaves(getattr(executable, "out_info", ()))
     return [math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in results]
+
+
+@dataclass(frozen=True)
+class ProgramMemory:
+    """The memory of a device that a program needs while it runs, in bytes.
+
+    Attributes:
+      arguments, results: as given to it and returned; results may take the place of arguments.
+      temporary: what it uses meanwhile.
+      total: all that is there at one time.
+    """
+
+    arguments: int
+    results: int
+    temporary: int
+    total: int
+
+
+def memory_of(executable: CompiledProgram) -> ProgramMemory | None:
+    """Returns the memory that a program needs; None if that depends on its arguments."""
+    analyse = getattr(executable, "memory_analysis", None)
+    found = None if analyse is None else analyse()
+    if found is None:
+        return None
+    sizes = (
+        found.argument_size_in_bytes,
+        found.output_size_in_bytes,
+        found.temp_size_in_bytes,
+    )
+    return ProgramMemory(*sizes, sum(sizes) - found.alias_size_in_bytes)
 
 
 def is_pure(executable: CompiledProgram) -> bool:

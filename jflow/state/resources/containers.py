@@ -15,6 +15,7 @@ from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.effects import Ledger
 from jflow.state.journal import Journal, JournalEntry
+from jflow.state.quotas import Account, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.attempt import Attempt
 from jflow.state.resources.cell import Cell
@@ -54,6 +55,7 @@ class Containers:
       accesses: the cell that grants accesses to variables.
       writing: the cell of the order between snapshots and steps that write more than once.
       resources: all resources that are not variables.
+      usage: how many bytes its variables, queues and value tables have.
       journal: what recorded steps have done; `lock` guards it.
       once: held by the step of a local session that is applied once.
     """
@@ -66,7 +68,8 @@ class Containers:
         self.accesses = Cell(self._queue, lock=self.lock)
         self._order = WritingOrder()
         self.writing = Cell(self._order, lock=self.lock)
-        self.resources = ResourceManager(task, roots or AllowedDirectories(()))
+        self.usage = Usage(task)
+        self.resources = ResourceManager(task, roots or AllowedDirectories(()), self.usage)
         self.journal = Journal()
         self._ledger = Ledger()
         # Not `lock`, under which accesses that are granted ask the ledger.
@@ -158,7 +161,10 @@ class Containers:
             return VariableState(spec, Buffer(array, write))
         variable = self._variables.get(variable_id)
         if variable is None:
-            variable = self._variables[variable_id] = VariableState(spec, Buffer(array, write))
+            account = Account(variable_id.container, access.creator)
+            variable = VariableState(spec, Buffer(array, write), account)
+            self._variables[variable_id] = variable
+            variable.charge(self.usage)
         else:
             variable.update(array, write)
         return variable
@@ -172,6 +178,7 @@ class Containers:
             return
         variable = self._variables.setdefault(variable_id, state)
         variable.buffer = state.buffer
+        variable.charge(self.usage)
 
     def set_all(
         self,
@@ -192,6 +199,11 @@ class Containers:
                 variable.update(array, write)
             variables[i] = variable
         return variables
+
+    def charge_again(self, variables: Iterable[VariableState]) -> None:
+        """Charges variables whose size may have changed; `lock` must be held."""
+        for variable in variables:
+            variable.charge(self.usage)
 
     def end_access(self, access: Access) -> None:
         """Ends a granted access, setting the variables that it writes."""
@@ -245,7 +257,7 @@ class Containers:
           InvalidArgumentError: as `RestoreVariables`.
         """
         named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
-        return RestoreVariables(self._variables, named, device_of, is_owned=is_owned)
+        return RestoreVariables(self._variables, named, device_of, self.usage, is_owned=is_owned)
 
     def existing(self, variable_ids: Collection[VariableId]) -> list[VariableId]:
         """Returns the initialized variables among these."""
@@ -300,7 +312,7 @@ class Containers:
         """Frees variables without stopping the programs that write them."""
         with self.lock:
             for variable_id in [*filter(is_freed, self._variables)]:
-                del self._variables[variable_id]
+                self._variables.pop(variable_id).charge(self.usage, 0)
             completed = self._queue.free(is_freed)
         _notify(completed)
 

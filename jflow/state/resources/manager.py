@@ -9,8 +9,10 @@ from typing import NamedTuple
 from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec, owner_of
+from jflow.state.quotas import UNKNOWN, Account, ChargedSession, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.cell import Cell
+from jflow.state.resources.charged import Charged
 from jflow.state.resources.kinds import check_same, make, restored
 from jflow.state.resources.snapshot import Snapshot
 
@@ -44,17 +46,23 @@ class ResourceManager:
     Args:
       task: the task, for messages.
       roots: the directories that resources may read.
+      usage: charged for what they keep.
     """
 
-    def __init__(self, task: Task, roots: AllowedDirectories) -> None:
+    def __init__(self, task: Task, roots: AllowedDirectories, usage: Usage | None = None) -> None:
+        self._usage = usage or Usage(task)
         self._task = task
         self._roots = roots
         self._lock = threading.Lock()
         self._scopes: dict[_Scope, dict[_Key, Cell]] = {}
         self._is_closed = False
 
-    def get(self, device: Device, spec: ResourceSpec) -> Cell:
+    def get(self, device: Device, spec: ResourceSpec, creator: ChargedSession = UNKNOWN) -> Cell:
         """Returns the cell of a resource, creating the resource if it does not exist.
+
+        Args:
+          device, spec: where and what it is.
+          creator: the session that a new one is charged to.
 
         Raises:
           InvalidArgumentError: if it exists with a different definition, or this one is malformed.
@@ -70,6 +78,7 @@ class ResourceManager:
                     if self._is_closed:
                         raise self._gone_error(spec.kind, spec.name, _CLOSED)
                     cell = Cell(make(spec, self._roots), spec.definition)
+                    self._charge(cell, Account(scope[1], creator))
                     self._scopes.setdefault(scope, {})[key] = cell
         if spec.definition not in cell.definitions:
             cell.query(lambda resource: check_same(resource, spec))
@@ -101,6 +110,7 @@ class ResourceManager:
                 if self._is_closed:
                     raise self._gone_error(kind, name, _CLOSED)
                 cell = Cell(restored(kind, name, snapshot, self._roots))
+                self._charge(cell, Account(scope[1]))
                 self._scopes.setdefault(scope, {})[key] = cell
                 return
         cell.restore(snapshot)
@@ -122,6 +132,7 @@ class ResourceManager:
         with self._lock:
             if not self._is_closed:
                 scope = (owner, self._canonical(container))
+                self._charge(cell, Account(scope[1]))
                 self._scopes.setdefault(scope, {})[device, kind, name] = cell
 
     def discard(self, resource_id: ResourceId, why: str) -> None:
@@ -156,6 +167,15 @@ class ResourceManager:
                 for (owner, container), cells in self._scopes.items()
                 if not owner
             }
+
+    def _charge(self, cell: Cell, account: Account) -> None:
+        """Charges what a resource keeps to an account, if it keeps tensors."""
+
+        def charge(resource: object) -> None:
+            if isinstance(resource, Charged):
+                resource.allowance.charge_to(self._usage, account, resource.size_bytes)
+
+        cell.query(charge)
 
     def _canonical(self, container: str) -> str:
         return "" if container == self._task.job else container

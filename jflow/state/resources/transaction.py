@@ -23,6 +23,7 @@ from jflow.errors import CancelledError, OpError
 from jflow.plan import VariableSpec
 from jflow.state.effects import Effect, Ledger, SupersededError
 from jflow.state.journal import JournalEntry
+from jflow.state.quotas import Account, Usage
 from jflow.state.resources.attempt import Attempt, Resource
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
@@ -215,10 +216,19 @@ class Transaction:
         for i, array in zip(numbers, arrays, strict=True):
             former = self._staged.get(ids[i])
             n_updates = 0 if former is None else former.buffer.n_updates + 1
-            state = VariableState(specs[i], Buffer(array, write, n_updates=n_updates))
+            account = Account(ids[i].container, access.creator)
+            state = VariableState(specs[i], Buffer(array, write, n_updates=n_updates), account)
             self._staged[ids[i]] = variables[i] = state
             self._changed.add(ids[i])
         return variables
+
+    @property
+    def usage(self) -> Usage:
+        """See `Containers`."""
+        return self._containers.usage
+
+    def charge_again(self, variables: Iterable[VariableState]) -> None:
+        """Does nothing: what is staged is charged when it is committed."""
 
     # The decision -----------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jflow.base.values import Array
+from jflow.base.values import Array, memory_bytes
 from jflow.errors import NotFoundError
+from jflow.state.quotas import Allowance
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.attempt import Attempt
+from jflow.state.resources.charged import Charged
 from jflow.state.resources.kernel import Kernel, single_attempt
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.snapshot import PlainSnapshot, Snapshottable
@@ -33,7 +35,7 @@ class ValueTableSnapshot(PlainSnapshot, frozen=True):
     spec: ValueTableSpec
 
 
-class ValueTable(QueuedResource[ValueTableSnapshot]):
+class ValueTable(QueuedResource[ValueTableSnapshot], Charged):
     """The resource that keeps tuples of arrays by number.
 
     No attempt waits: a value that is not there is an error. Values are not saved: what a step has
@@ -44,7 +46,7 @@ class ValueTable(QueuedResource[ValueTableSnapshot]):
       name: its name in messages.
 
     Attributes:
-      values: the arrays by number; nothing changes them.
+      values: the arrays by number; nothing changes them, and `put` and `free` which are there.
     """
 
     saved_as = ValueTableSnapshot
@@ -54,12 +56,30 @@ class ValueTable(QueuedResource[ValueTableSnapshot]):
         self.spec = spec
         self.name = name
         self.values: dict[int, tuple[Array, ...]] = {}
+        self.size_bytes = 0
+        self.allowance = Allowance()
+
+    def put(self, number: int, values: tuple[Array, ...]) -> None:
+        """Stores arrays, in place of any former ones. Raises ResourceExhaustedError by a quota."""
+        former = sum(map(memory_bytes, self.values.get(number, ())))
+        size_bytes = self.size_bytes + sum(map(memory_bytes, values)) - former
+        if size_bytes > self.allowance.most:
+            self.allowance.cover(size_bytes)
+        self.values[number], self.size_bytes = values, size_bytes
+
+    def free(self, number: int) -> None:
+        """Removes the arrays of a number, if there are any."""
+        self.size_bytes -= sum(map(memory_bytes, self.values.pop(number, ())))
+        if self.size_bytes < self.allowance.least:
+            self.allowance.trim(self.size_bytes)
 
     def __str__(self) -> str:
         return f"value table {self.name!r}"
 
     def clear(self) -> None:
         self.values.clear()
+        self.size_bytes = 0
+        self.allowance.trim(0)
 
     def save(self) -> ValueTableSnapshot:
         return ValueTableSnapshot(ValueTableSpec())
@@ -83,13 +103,13 @@ class PutValues(QueuedAttempt[ValueTable]):
         self._number, self._values = number, values
 
     def advance(self, state: ValueTable) -> bool:
-        state.values[self._number] = self._values
+        state.put(self._number, self._values)
         self.succeed()
         return True
 
     def rollback(self, state: ValueTable) -> None:
         if state.values.get(self._number) is self._values:
-            del state.values[self._number]
+            state.free(self._number)
 
 
 class GetValues(QueuedAttempt[ValueTable]):
@@ -128,7 +148,7 @@ class FreeValues(QueuedAttempt[ValueTable]):
 
     def advance(self, state: ValueTable) -> bool:
         for number in self._numbers:
-            state.values.pop(number, None)
+            state.free(number)
         self.succeed()
         return True
 

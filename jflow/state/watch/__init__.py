@@ -17,6 +17,7 @@ from jflow.state.watch.records import TaskReport as TaskReport
 from jflow.state.watch.records import TaskState as TaskState
 from jflow.state.watch.records import TaskStatus as TaskStatus
 from jflow.state.watch.records import ThreadStatus as ThreadStatus
+from jflow.state.watch.records import UsageStatus as UsageStatus
 from jflow.state.watch.records import VariableStatus as VariableStatus
 from jflow.state.watch.records import WaitStatus as WaitStatus
 from jflow.state.watch.records import WatchedTask as WatchedTask

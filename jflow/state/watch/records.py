@@ -130,6 +130,28 @@ class SessionStatus(Record, frozen=True):
     user: str = ""
 
 
+class UsageStatus(Record, frozen=True):
+    """What a task keeps of one container for one session.
+
+    Attributes:
+      container: "" if that is the default one, or for steps, which are in no container.
+      master, session: the task of the session's master and the number there; "" and 0 of state that
+        no step has made: it was restored or moved.
+      user: whose token its client has; "" if that of the cluster.
+      n_bytes: of variables, queues and value tables.
+      n_steps, n_slots, n_programs: of registered steps.
+    """
+
+    container: str
+    master: str
+    session: Size
+    user: str
+    n_bytes: Size
+    n_steps: Size
+    n_slots: Size
+    n_programs: Size
+
+
 class StepStatus(Record, frozen=True):
     """The status of a step that is active on a task, or that was abandoned there.
 
@@ -242,6 +264,7 @@ KINDS: Mapping[str, type[Record]] = {
     "sessions": SessionStatus,
     "steps": StepStatus,
     "threads": ThreadStatus,
+    "usage": UsageStatus,
     "variables": VariableStatus,
     "pending": WaitStatus,
 }
@@ -312,6 +335,7 @@ class TaskStatus(Record, frozen=True):
     sessions: tuple[SessionStatus, ...] = ()
     steps: tuple[StepStatus, ...] = ()
     threads: tuple[ThreadStatus, ...] = ()
+    usage: tuple[UsageStatus, ...] = ()
     variables: tuple[VariableStatus, ...] = ()
     pending: tuple[WaitStatus, ...] = ()
     log: str = ""

@@ -15,7 +15,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jflow.base.packing import Keywords
-from jflow.errors import InvalidArgumentError
+from jflow.base.text import bytes_text
+from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.plan import (
     CALLBACK,
     Call,
@@ -31,8 +32,9 @@ from jflow.plan import (
     Slot,
     slots_read,
 )
-from jflow.plan.xla.compile import CompiledProgram, is_bounded, result_bytes
+from jflow.plan.xla.compile import CompiledProgram, is_bounded, memory_of, result_bytes
 from jflow.plan.xla.hardware import DeviceOrMesh
+from jflow.state.quotas import UNKNOWN, ChargedSession
 from jflow.state.resources import VariableId
 from jflow.task.execution.callback import LinkedCallback, link_callback
 from jflow.task.execution.functions import (
@@ -86,6 +88,8 @@ def link(
     constant: Callable[[str], Any],
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS,
     wrap: Wrap = lambda _, executable: executable,
+    creator: ChargedSession = UNKNOWN,
+    memory_bytes: int = 0,
 ) -> LinkedPlan:
     """Links a plan to a device of this process.
 
@@ -96,11 +100,16 @@ def link(
       constant: returns a constant by its digest, on the device unless it is a host tensor.
       functions: host functions by name that this task has in addition to those of every task.
       wrap: given a program and its compiled form, returns what is called in place of that.
+      creator: the session whose step it is of.
+      memory_bytes: the memory of the device; 0 if that is not known.
 
     Raises:
+      ResourceExhaustedError: if a program needs more than this memory.
       InvalidArgumentError: if the plan calls an unknown function or passes invalid arguments.
     """
-    return _Linker(plan, device, executable, constant, functions, wrap).linked()
+    return _Linker(
+        plan, device, executable, constant, functions, wrap, creator, memory_bytes
+    ).linked()
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,8 @@ class _Linker:
     constant: Callable[[str], Any]
     functions: Mapping[str, HostFunction]
     wrap: Wrap
+    creator: ChargedSession
+    memory_bytes: int
     kept: frozenset[Slot] = frozenset()
     outer: Plan | None = None
 
@@ -154,6 +165,7 @@ class _Linker:
             tuple(tuple(each for one in stage for each in linked(one)) for stage in plan.stages),
             tuple(slots),
             self.kept,
+            self.creator,
         )
 
     @cached_property
@@ -168,9 +180,12 @@ class _Linker:
     def _run(self, run: Run, last_uses: tuple[Slot, ...]) -> LinkedRun:
         program, variables = run.program, self._of_state.variables
         if program is None:
-            return LinkedRun(run, None, (), Latency(0.0), variables, self._keys)
+            return LinkedRun(
+                run, None, (), Latency(0.0), variables, self._keys, creator=self.creator
+            )
         constants = tuple(self.constant(digest) for digest in program.constants)
         compiled = self.executable(program)
+        self._check_memory(run, compiled)
         call = _without_nan_check(compiled) if self._checks_nans else compiled
         call = self.wrap(program, call)
         return LinkedRun(
@@ -185,6 +200,22 @@ class _Linker:
             dict(zip(run.outputs, result_bytes(compiled)[len(run.writes) :], strict=False)),
             last_uses,
             self.device if isinstance(self.device, Mesh) else None,
+            self.creator,
+        )
+
+    def _check_memory(self, run: Run, program: CompiledProgram) -> None:
+        """Raises ResourceExhaustedError if a program needs more than the memory of the device."""
+        needed = memory_of(program) if self.memory_bytes else None
+        if needed is None or needed.total <= self.memory_bytes:
+            return
+        raise ResourceExhaustedError(
+            f"the program of {run.op!r} needs {bytes_text(needed.total)} on {self.plan.device}, "
+            f"which has {bytes_text(self.memory_bytes)}: arguments of "
+            f"{bytes_text(needed.arguments)}, results of {bytes_text(needed.results)}, and "
+            f"{bytes_text(needed.temporary)} meanwhile; use smaller tensors, or divide the work "
+            "over more steps or devices",
+            op=run.op,
+            task=str(self.plan.device.task),
         )
 
 

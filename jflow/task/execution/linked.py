@@ -13,8 +13,10 @@ from typing import Any, TypeGuard
 import jax
 from jax.sharding import Mesh
 
+from jflow.base.values import NUMBERS
 from jflow.plan import (
     CALLBACK,
+    VARYING,
     Call,
     Feed,
     Fetch,
@@ -31,6 +33,7 @@ from jflow.plan import (
 )
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.hardware import DeviceOrMesh, first_device
+from jflow.state.quotas import UNKNOWN, ChargedSession
 from jflow.state.resources import VariableId
 from jflow.state.resources.kernel import Kernel
 from jflow.state.resources.kinds import kind_of
@@ -82,6 +85,7 @@ class LinkedRun:
       result_bytes: the sizes of its outputs by slot, if they are known before a run.
       last_uses: the slots that nothing but sends reads after it.
       mesh: the mesh that it runs on, if it is more than one device.
+      creator: the session whose step it is of.
     """
 
     instruction: Run
@@ -94,6 +98,7 @@ class LinkedRun:
     result_bytes: Mapping[Slot, int] = field(default_factory=dict)
     last_uses: tuple[Slot, ...] = ()
     mesh: Mesh | None = None
+    creator: ChargedSession = UNKNOWN
 
     # Computed once, so that a step does no more than necessary. Variables are indices into `keys`.
 
@@ -126,6 +131,16 @@ class LinkedRun:
     def only_written(self) -> tuple[int, ...]:
         """Indices of the variables that it writes without reading them."""
         return tuple(i for i in self.instruction.writes if i not in self.used)
+
+    @cached_property
+    def varying(self) -> tuple[int, ...]:
+        """Indices of the variables that it writes whose sizes may change."""
+        return tuple(i for i in self.instruction.writes if VARYING in self.specs[i].shape)
+
+    @cached_property
+    def variable_bytes(self) -> tuple[int, ...]:
+        """The memory of each variable of the plan; 0 if that is not known before it has a value."""
+        return tuple(map(_bytes_of, self.specs))
 
     @cached_property
     def written(self) -> Mapping[VariableId, None]:
@@ -259,6 +274,7 @@ class LinkedPlan:
       stages: its other instructions, except those that only copy a constant to a slot.
       slots: the initial contents of the slots, with these constants.
       kept: slots whose values stay although nothing reads them any more.
+      creator: the session whose step it is of.
     """
 
     plan: Plan
@@ -268,6 +284,7 @@ class LinkedPlan:
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
     kept: frozenset[Slot] = frozenset()
+    creator: ChargedSession = UNKNOWN
 
     @property
     def is_on_mesh(self) -> bool:
@@ -366,6 +383,13 @@ class LinkedPlan:
             _keeps_inputs(one) and not (_is_program(one) and fetched.intersection(one.outputs))
             for one in self.plan.all_instructions
         )
+
+
+def _bytes_of(spec: VariableSpec) -> int:
+    dtype = NUMBERS.get(spec.dtype)
+    if dtype is None or VARYING in spec.shape:
+        return 0
+    return math.prod(spec.shape) * dtype.itemsize
 
 
 def _keeps_inputs(instruction: Instruction) -> bool:

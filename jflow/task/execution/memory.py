@@ -38,7 +38,7 @@ def memory_limits(
     """
     text = environ.get(VARIABLE, "")
     if text:
-        return dict.fromkeys(devices, _parse_size(text))
+        return dict.fromkeys(devices, parse_size(text, VARIABLE))
     n_cpus = sum(device.platform == "cpu" for device in devices.values())
     return {
         name: host_memory() // n_cpus if device.platform == "cpu" else _allocator_limit(device)
@@ -92,12 +92,21 @@ def _allocator_limit(device: jax.Device) -> int:
     return int(stats.get("bytes_limit", 0))
 
 
-def _parse_size(text: str) -> int:
+def parse_size(text: str, what: str) -> int:
+    """Parses a size in bytes, such as "512MiB".
+
+    Args:
+      text: the size.
+      what: where it was given, for the message.
+
+    Raises:
+      InvalidArgumentError: if it is not a size above 0.
+    """
     match = _SIZE.fullmatch(text.strip())
     n_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not n_bytes:
         raise InvalidArgumentError(
-            f"{VARIABLE} must be a number of bytes above 0, or one with a unit such as 512MiB or "
+            f"{what} must be a number of bytes above 0, or one with a unit such as 512MiB or "
             f"4GiB, got {text!r}"
         )
     return n_bytes

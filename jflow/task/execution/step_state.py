@@ -248,7 +248,7 @@ class StepState:
         inputs = self.arguments(linked.instruction)
         try:
             held = [
-                self._containers.resources.get(self._linked.plan.device, spec)
+                self._containers.resources.get(self._linked.plan.device, spec, self._linked.creator)
                 for spec in linked.resources
             ]
             values = [*inputs, *linked.constants]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from jflow.errors import OpError
 from jflow.plan import Slot
 from jflow.plan.xla.shardings import sharding_on
 from jflow.state.journal import Touched
+from jflow.state.quotas import Account, ChargedSession
 from jflow.state.resources import (
     Access,
     Attempt,
@@ -44,6 +46,7 @@ that runs for minutes, each would occupy one of the few slots in the queue of th
 """
 
 _NONE: Mapping[int, Any] = MappingProxyType({})
+_NOTHING: Mapping[Account, int] = MappingProxyType({})
 
 COPIED_HERE_BYTES = 1 << 20
 """A copy of this size takes no longer than a program that counts as quick."""
@@ -71,6 +74,7 @@ class VariableAccess(Access):
         ended, new ones.
       missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
+      reserved: what is charged for the variables that it makes, until it ends.
       has_to_end: whether it holds variables exclusively, or sets them, until it ends.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
@@ -91,6 +95,7 @@ class VariableAccess(Access):
         "missing",
         "queued_s",
         "replaced",
+        "reserved",
         "results",
         "since",
         "used",
@@ -119,6 +124,7 @@ class VariableAccess(Access):
         self.late: list[tuple[VariableId, Buffer]] = []
         self.results: Sequence[jax.Array] = ()
         self.mark: Write | None = None
+        self.reserved: Mapping[Account, int] = _NOTHING
         self._containers = containers
 
     def take(self) -> None:
@@ -143,6 +149,8 @@ class VariableAccess(Access):
             self.replaced = {i: variable for i, variable in found if variable is not None}
         if self.late and self.writes:
             return
+        if len(self.replaced) != len(linked.only_written):
+            self._reserve()
         if self.effect is not None and self.writes:
             self.effect.apply()
         if linked.leased:
@@ -153,6 +161,22 @@ class VariableAccess(Access):
             present = [(slot, self.used[i]) for i, slot, _ in run.defaults if i in self.used]
             self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
             self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
+
+    def _reserve(self) -> None:
+        """Charges the variables that it will make. Raises ResourceExhaustedError by the quotas."""
+        linked, new = self.linked, Counter[Account]()
+        for i in linked.only_written:
+            if i not in self.replaced and (n_bytes := linked.variable_bytes[i]):
+                new[Account(linked.keys[i].container, linked.creator)] += n_bytes
+        if new:
+            self._containers.usage.charge(new)
+            self.reserved = new
+
+    def _end_reservation(self) -> None:
+        """Frees what was reserved: the variables that were made are charged themselves."""
+        reserved, self.reserved = self.reserved, _NOTHING
+        for account, n_bytes in reserved.items():
+            self._containers.usage.add(account, -n_bytes)
 
     def touched(self) -> Iterator[Touched]:
         """Yields each variable that the program reads or writes, once access is granted."""
@@ -234,8 +258,12 @@ class VariableAccess(Access):
         return False
 
     def put(self) -> None:
-        if not self.results:
-            return
+        if self.results:
+            self._put()
+        if self.reserved:
+            self._end_reservation()
+
+    def _put(self) -> None:
         linked, run, arrays = self.linked, self.linked.instruction, self.results
         numbers: Sequence[int] = run.writes
         if self.existing:
@@ -244,11 +272,17 @@ class VariableAccess(Access):
             ]
             numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
         new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
+        if linked.varying:
+            self._containers.charge_again(new[i] for i in linked.varying if i in new)
         if run.after:
             written = {**self.existing, **new} if self.existing else new
             self.held = held = []
             for i, slot in run.after:
                 held.append((slot, written[i].buffer.lease()))
+
+    @property
+    def creator(self) -> ChargedSession:
+        return self.linked.creator
 
     def end_access(self) -> None:
         """Sets the written variables, and releases them to other steps."""
@@ -259,6 +293,8 @@ class VariableAccess(Access):
             lease.release()
         if self.effect is not None:
             self.effect.revert()
+        if self.reserved:
+            self._end_reservation()
 
     def give_up(self) -> None:
         """Ends the access without running its program."""

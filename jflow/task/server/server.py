@@ -54,6 +54,7 @@ from jflow.task.server.address import are_loopback, listening_hosts, location_at
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
+from jflow.task.server.quotas import quotas_of
 from jflow.task.server.slow_steps import SlowSteps
 from jflow.task.server.stuck import (
     RESTART_LIMIT_S,
@@ -366,6 +367,7 @@ class _Running:
         self._incarnation = incarnation
         self._session_defaults = terms.session_defaults
         memory = memory_limits(devices)
+        self.worker.containers.usage.quotas = quotas_of(sum(memory.values()))
         self._devices = tuple(
             DeviceRecord(
                 device,

@@ -55,6 +55,7 @@ class ServedTask:
             "sessions": master.list_sessions,
             "steps": worker.running.listed,
             "threads": list_threads,
+            "usage": worker.usage.listed,
             "variables": lambda request: variables.list(containers, request),
             "pending": worker.running.list_waits,
         }

@@ -24,10 +24,12 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.export import digest_of
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.validation import ValidProgram
+from jflow.state.quotas import UNKNOWN, ChargedSession
 from jflow.task.execution.devices import put
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import link
 from jflow.task.execution.linked import LinkedPlan
+from jflow.task.execution.memory import memory_limits
 
 
 @dataclass
@@ -101,6 +103,7 @@ class PlanLinker:
         self._devices = devices
         self._threads = threads
         self._constants = ConstantCache()
+        self._memory = memory_limits(devices, {})  # not JFLOW_DEVICE_MEMORY: what it can keep
         self.programs = ProgramCache()
 
     def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
@@ -135,12 +138,14 @@ class PlanLinker:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         functions: Mapping[str, HostFunction],
+        creator: ChargedSession = UNKNOWN,
     ) -> list[LinkedPlan]:
         """Compiles the programs that are new on this task, and links the plans.
 
         Args:
           plans, artifacts: the plans and what was sent with them.
           functions: host functions that they may call in addition to those of every task.
+          creator: the session whose step they are of.
 
         Raises:
           DroppedError: if an artifact is not cached any more.
@@ -150,8 +155,9 @@ class PlanLinker:
         valid = await self._validate(plans, artifacts)
         await self._compile(plans, valid)
         loop = asyncio.get_running_loop()
+        made_with = (artifacts, valid, functions, creator)
         return [
-            await loop.run_in_executor(self._threads, self._link, plan, artifacts, valid, functions)
+            await loop.run_in_executor(self._threads, self._link, plan, *made_with)
             for plan in plans
         ]
 
@@ -188,6 +194,7 @@ class PlanLinker:
         artifacts: Artifacts,
         valid: ValidPrograms,
         functions: Mapping[str, HostFunction],
+        creator: ChargedSession,
     ) -> LinkedPlan:
         device = self._devices[plan.device]
         return link(
@@ -196,6 +203,8 @@ class PlanLinker:
             lambda program: self._executable(plan.device, program, valid),
             lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
             functions,
+            creator=creator,
+            memory_bytes=self._memory.get(plan.device, 0),
         )
 
     def _executable(

@@ -14,6 +14,7 @@ from jflow.plan import Recv, Send, feed_indices, fetch_indices
 from jflow.state.core import WritesOfTask
 from jflow.state.effects import unsupported
 from jflow.state.moves import Use, writes_often
+from jflow.state.quotas import ChargedSession
 from jflow.state.watch import StepStatus
 from jflow.task.execution.classes import writes_of
 from jflow.task.execution.linked import LinkedPlan
@@ -71,6 +72,11 @@ class RegisteredPlans:
             unsupported(plans),
             master,
         )
+
+    @property
+    def creator(self) -> ChargedSession:
+        """The session whose step it is."""
+        return ChargedSession(str(self.master), self.owner.session, self.owner.user)
 
     def check_feeds(self, feeds: Sequence[Array]) -> None:
         """Raises InvalidArgumentError if fed values are too few or too many."""

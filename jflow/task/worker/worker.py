@@ -47,6 +47,7 @@ from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart
 from jflow.state.journal import packed as packed_entries
 from jflow.state.moves import MovedError, changes_of, sessions_of, states_of
+from jflow.state.quotas import ChargedSession
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, SingleWrite, Writing
 from jflow.state.saves import tensor_functions
@@ -69,6 +70,7 @@ from jflow.task.worker.linking import DroppedError, PlanLinker
 from jflow.task.worker.plan_run import run_plan
 from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
+from jflow.task.worker.usage import StepUsage
 from jflow.task.worker.watching import RunningSteps
 
 
@@ -95,6 +97,7 @@ class Worker:
       claims: the runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
       can_piggyback: whether values may leave with the replies of plans.
+      usage: what the steps that are registered take of it.
       running: the steps that it runs, for its watchers.
       watched: the task as its server shows it to watchers.
     """
@@ -134,6 +137,7 @@ class Worker:
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(state)
+        self.usage = StepUsage(task, containers.usage)
         self.running = RunningSteps(self._context, self.moves.plans, devices)
         self.claims = ClaimedRuns(state.driver)
         self.claims.fences.add_user(self._used_claims)
@@ -162,18 +166,7 @@ class Worker:
         is_restartable: bool = False,
         owner: StepOwner = UNKNOWN_OWNER,
     ) -> Registered:
-        """Compiles and links plans, and keeps them ready to run.
-
-        Returns:
-          A handle; or the digests of artifacts that are neither cached here nor sent, in which
-          case nothing was registered.
-
-        Raises:
-          InvalidArgumentError: if a plan is for a device of another task or malformed, or an
-            artifact does not have its digest.
-          FencedError: if there was a later claim.
-          MovedError: if state has moved that they use.
-        """
+        """See `WorkerService.register`."""
         if owner.claim is not None:
             await self.claims.admit(owner.claim)
         self._linker.check(plans, artifacts)
@@ -184,16 +177,18 @@ class Worker:
             return Registered(0, missing)
         if (action := async_failpoint("worker.before_compile")) is not None:
             await action
+        master = self._sender.task or self._context.task
+        creator = ChargedSession(str(master), owner.session, owner.user)
         try:
-            linked = await self._linker.link(plans, artifacts, self.functions)
+            with self.usage.charging(creator, plans):
+                linked = await self._linker.link(plans, artifacts, self.functions, creator)
+                await self.moves.plans.released(states)
         except DroppedError as dropped:
             return Registered(0, (dropped.digest,))
-        await self.moves.plans.released(states)
         use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
         self._owners.update(sessions_of(plans))
         self.saves.registered(handle, changes_of(plans))
-        master = self._sender.task or self._context.task
         self._registered[handle] = registered = RegisteredPlans.of(
             handle, linked, use, is_restartable, owner, master
         )
@@ -211,7 +206,9 @@ class Worker:
             return
         self.moves.plans.directory.remove(registered.use)
         self.saves.released(handle)
-        owners = sessions_of([linked.plan for linked in registered.plans])
+        plans = [linked.plan for linked in registered.plans]
+        self.usage.free(registered.creator, plans)
+        owners = sessions_of(plans)
         self._owners.subtract(owners)
         for owner in owners:
             if not self._owners[owner]:

@@ -1,5 +1,6 @@
 """Containers against a dict: any order of updates, leases and clearings."""
 
+from collections import Counter
 from functools import partial
 
 import jax
@@ -115,6 +116,14 @@ class ContainersMachine(RuleBasedStateMachine):
         self.containers.clear(containers)
         freed = {"" if name == "ps" else name for name in containers}
         self.model = {key: value for key, value in self.model.items() if key[1] not in freed}
+
+    @invariant()
+    def what_it_has_is_charged(self):
+        charged = {account.container: n for account, n in self.containers.usage.accounts().items()}
+        expected = Counter()
+        for (_, container, _), (_, size) in self.model.items():
+            expected[container] += 4 * size
+        assert charged == dict(expected)
 
     @invariant()
     def leased_values_are_as_they_were(self):

@@ -9,6 +9,8 @@ import numpy as np
 
 from jflow.base.values import Array
 from jflow.errors import ResourceExhaustedError
+from jflow.state.quotas import Allowance
+from jflow.state.resources.charged import Charged
 from jflow.state.resources.queue.snapshot import QueueSnapshot, Rows, rng_state, set_rng_state
 from jflow.state.resources.queue.spec import PRIORITY, SHUFFLE, QueueSpec
 from jflow.state.resources.queue.storage import (
@@ -31,7 +33,7 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
         return ()
 
 
-class Queue(QueuedResource[QueueSnapshot]):
+class Queue(QueuedResource[QueueSnapshot], Charged):
     """Elements that steps pass to each other.
 
     Enqueues and requests to close wait in one wait queue, dequeues in another.
@@ -54,6 +56,7 @@ class Queue(QueuedResource[QueueSnapshot]):
         self.spec = spec
         self.name = name
         self.is_closed = False
+        self.allowance = Allowance()
         self._rng = rng
         self.clear()
 
@@ -126,7 +129,9 @@ class Queue(QueuedResource[QueueSnapshot]):
         return max(0, stop - start)
 
     def put(self, element: tuple[Array, ...], n_bytes: int) -> None:
-        """Adds a copy of an element."""
+        """Adds a copy of an element. Raises ResourceExhaustedError by a quota, or for memory."""
+        if self.size_bytes + n_bytes > self.allowance.most:
+            self.allowance.cover(self.size_bytes + n_bytes)
         try:
             self._storage.put(element)
         except MemoryError as error:
@@ -137,10 +142,14 @@ class Queue(QueuedResource[QueueSnapshot]):
         """Removes the next element; one must be available."""
         element = self._storage.take()
         self.size_bytes -= self._table.element_bytes(element)
+        if self.size_bytes < self.allowance.least:
+            self.allowance.trim(self.size_bytes)
         return element
 
     def put_many(self, batches: Sequence[Array], n_bytes: int) -> None:
-        """Adds copies of stacked elements."""
+        """Adds copies of stacked elements. Raises as `put`."""
+        if self.size_bytes + n_bytes > self.allowance.most:
+            self.allowance.cover(self.size_bytes + n_bytes)
         try:
             self._storage.put_many(self._table.rows(batches))
         except MemoryError as error:
@@ -156,6 +165,8 @@ class Queue(QueuedResource[QueueSnapshot]):
         except MemoryError as error:
             raise self._no_memory(f"a batch of {count} elements", error) from error
         self.size_bytes -= self._table.block_bytes(block)
+        if self.size_bytes < self.allowance.least:
+            self.allowance.trim(self.size_bytes)
         return block
 
     def put_back(self, blocks: Sequence[Block]) -> None:
@@ -175,6 +186,7 @@ class Queue(QueuedResource[QueueSnapshot]):
     def clear(self) -> None:
         self._table, self._storage = self._empty()
         self.size_bytes = 0
+        self.allowance.trim(0)
 
     def save(self) -> QueueSnapshot:
         try:
@@ -193,6 +205,7 @@ class Queue(QueuedResource[QueueSnapshot]):
                 storage.put_many(block)
         except MemoryError as error:
             raise self._no_memory("a snapshot", error) from error
+        self.allowance.cover(table.block_bytes(block))
         self._table, self._storage = table, storage
         self.size_bytes = table.block_bytes(block)
         self.is_closed = snapshot.is_closed

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
 from jflow.errors import OpError
+from jflow.state.quotas import UNKNOWN, ChargedSession
 from jflow.state.resources.attempt import Attempt, Resource
 
 
@@ -26,6 +27,11 @@ class Access(Attempt, ABC):
     """
 
     __slots__ = ("lost", "reads", "writes")
+
+    @property
+    def creator(self) -> ChargedSession:
+        """The session that variables are charged to which the access makes."""
+        return UNKNOWN
 
     def __init__(self, reads: Collection[Hashable], writes: Collection[Hashable]) -> None:
         super().__init__()

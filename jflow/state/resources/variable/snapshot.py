@@ -10,6 +10,7 @@ step waits for longer than that copy takes, and no donation can invalidate the l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
+from jflow.state.quotas import Account, Usage
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState
 
@@ -167,26 +169,30 @@ class RestoreVariables(Access):
       variables: all variables of the task.
       snapshots: what to restore.
       device_of: the device of a variable.
+      usage: charged for the variables that it makes.
       is_owned: whether nothing else uses the arrays of the snapshots.
 
     Raises:
       InvalidArgumentError: if a snapshot is inconsistent. If one does not have the dtype and shape
-        of its variable, the attempt fails with it.
+        of its variable, the attempt fails with it; if new variables would exceed a quota, with a
+        ResourceExhaustedError.
     """
 
-    __slots__ = ("_arrays", "_snapshots", "_variables")
+    __slots__ = ("_arrays", "_snapshots", "_usage", "_variables")
 
     def __init__(
         self,
         variables: MutableMapping[VariableId, VariableState],
         snapshots: Mapping[VariableId, VariableSnapshot],
         device_of: Callable[[VariableId], DeviceOrMesh],
+        usage: Usage,
         *,
         is_owned: bool = False,
     ) -> None:
         # It reads as far as the order is concerned: it needs no time between its grant and its end.
         super().__init__(tuple(snapshots), ())
         self._variables = variables
+        self._usage = usage
         self._snapshots = snapshots
         for key, snapshot in snapshots.items():
             snapshot.check(key)
@@ -216,13 +222,21 @@ class RestoreVariables(Access):
             variable = self._variables.get(key)
             if variable is not None:
                 _check_same(key, variable.spec, snapshot.spec)
+        new = {
+            key: array.nbytes for key, array in self._arrays.items() if key not in self._variables
+        }
+        made = Counter[Account]()
+        for key, n_bytes in new.items():
+            made[Account(key.container)] += n_bytes
+        self._usage.charge(made)
         for key, array in self._arrays.items():
             variable = self._variables.get(key)
             if variable is None:
-                spec = self._snapshots[key].spec
-                self._variables[key] = VariableState(spec, Buffer(array))
+                spec, account = self._snapshots[key].spec, Account(key.container)
+                self._variables[key] = VariableState(spec, Buffer(array), account, new[key])
             else:
                 variable.update(array)
+                variable.charge(self._usage)
 
     def put(self) -> None:
         """Does nothing: the variables were set at the grant."""

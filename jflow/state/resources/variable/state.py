@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from jflow.base.values import memory_bytes
 from jflow.plan import VariableSpec
+from jflow.state.quotas import DEFAULT, Account, Usage
 
 Write = tuple[str, float]
 """The operation that wrote a value, and the start of its program (`time.monotonic`, seconds)."""
@@ -87,10 +89,26 @@ class Lease:
 
 @dataclass(eq=False, slots=True)
 class VariableState:
-    """An initialized variable and its current value; `Containers.lock` guards every use."""
+    """An initialized variable and its current value; `Containers.lock` guards every use.
+
+    Attributes:
+      spec: its definition.
+      buffer: its value.
+      account: what its memory is charged to.
+      charged: how many bytes of it have been.
+    """
 
     spec: VariableSpec
     buffer: Buffer
+    account: Account = DEFAULT
+    charged: int = 0
+
+    def charge(self, usage: Usage, n_bytes: int | None = None) -> None:
+        """Charges the memory of its value, or so many bytes, in place of what was charged."""
+        wanted = memory_bytes(self.buffer.array) if n_bytes is None else n_bytes
+        if wanted != self.charged:
+            usage.add(self.account, wanted - self.charged)
+            self.charged = wanted
 
     def update(self, array: jax.Array, write: Write | None = None) -> None:
         """Sets a new value."""
