@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api docs bench \
+.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos soak fuzz format protos api docs bench \
   bench-placement placement-optima lock sbom clean help
 
 help: ## this list
@@ -52,6 +52,9 @@ check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as ma
 
 chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count
 	$(BIN)/python -m tests.chaos
+
+soak: $(VENV)/.dev ## works for 20 minutes, or HOURS, and finds what grows
+	$(BIN)/python -m tests.soak
 
 fuzz: $(VENV)/.dev ## mutated programs, plans, frames and graph files, of JFLOW_FUZZ_SEED; nothing may end, grow or raise what is not jflow's
 	$(BIN)/python -m tests.fuzz
