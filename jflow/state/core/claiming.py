@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from jflow.base.cluster import Task
-from jflow.errors import AbortedError, UnavailableError
+from jflow.errors import AbortedError, ResourceExhaustedError, UnavailableError
 from jflow.state.core.claims import ClaimedRuns
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, ClusterView, call_task
 from jflow.state.fencing import Claim, next_epoch
 
 _MAX_TRIES = 16
+MAX_NAMES = 256
+"""How many names one session may claim."""
 _CLAIM_TIMEOUT_S = 0.5
 """The longest time to wait for a task's reply about an existing claim, in seconds."""
 
@@ -28,6 +30,7 @@ class SessionClaim:
 
     def __init__(self, servers: ClusterView[Any, Any]) -> None:
         self._servers = servers
+        self._names: set[str] = set()
         self.claim: Claim | None = None
 
     def check(self) -> None:
@@ -37,6 +40,13 @@ class SessionClaim:
 
     async def make(self, name: str, epoch: int, connect_timeout: float) -> int:
         """Like `ClusterState.claim`, without the deadline."""
+        if name not in self._names and len(self._names) >= MAX_NAMES:
+            # Tasks remember a bounded number of names, which one session must not fill.
+            raise ResourceExhaustedError(
+                f"this session has claimed {MAX_NAMES} names, such as {min(self._names)!r}, and "
+                f"cannot claim {name!r} as well; open another session"
+            )
+        self._names.add(name)
         patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
         if epoch:
             self.claim = await self._present_claim(

@@ -14,7 +14,8 @@ import pytest
 
 import jflow as tf
 from jflow.compiler.graph import owners
-from jflow.errors import FencedError
+from jflow.errors import FencedError, ResourceExhaustedError
+from jflow.state.core import claiming
 from jflow.state.fencing import MAX_NAMES, Claim
 from jflow.task.server.loop import SERVERS
 from jflow.testing import start_servers, wait_until
@@ -104,6 +105,20 @@ def test_a_claim_that_is_fenced_off_is_an_event_on_each_task(
     epochs = {"epoch": f"{old.epoch:x}", "by": f"{new.epoch:x}"}
     expected = [{"claim": NAME, **epochs, "n_steps": n} for n in (0, 1)]
     assert sorted(told, key=lambda fields: fields["n_steps"]) == expected
+
+
+def test_a_session_claims_a_bounded_number_of_names(
+    servers: list[tf.train.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claiming, "MAX_NAMES", 3)
+    with tf.connect(servers[1].target) as connection:
+        for name in ("a", "b", "c", "a"):
+            connection.claim(name)
+        with pytest.raises(ResourceExhaustedError, match=r"3 names, .* cannot claim 'd'"):
+            connection.claim("d")
+        connection.claim("b")
+    with tf.connect(servers[1].target) as connection:
+        connection.claim("d")
 
 
 def test_a_program_that_was_replaced_changes_nothing_on_any_task(
