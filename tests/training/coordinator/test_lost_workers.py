@@ -17,7 +17,7 @@ import jflow as tf
 from jflow.base.cluster import Task
 from jflow.client.session import Session
 from jflow.launch.testing.waiting import wait_until
-from jflow.testing import PATIENCE_S, ProcessCluster
+from jflow.testing import PATIENCE_S, Kill, ProcessCluster
 from jflow.training.coordinator import ClusterCoordinator, RemoteValueStatus
 from jflow.training.coordinator.link import WorkerLink
 from jflow.training.parameter_servers import ParameterServerStrategy
@@ -76,6 +76,27 @@ def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
     coordinator.join()
     assert coordinator.metrics().worker_failures == 1
     assert coordinator.metrics().put_back == n_lost
+    cluster.restart("worker", 1)
+
+
+def test_closures_of_a_worker_that_dies_while_it_compiles_run_elsewhere(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    gate = a_queue(coordinator, "gate_of_a_compiler")
+
+    @tf.function
+    def takes(x: Any) -> Any:
+        return gate.dequeue() * 3 + x
+
+    cluster.restart("worker", 1, {"worker.before_compile": Kill()})
+    values = [coordinator.schedule(takes, args=(float(n),)) for n in range(8)]
+    # The other worker waits at the gate, so this one is given closures too.
+    assert cluster.wait_until_ended("worker", 1) == -9
+    for _ in values:
+        gate.enqueue(10.0)
+    assert coordinator.fetch(values) == [30.0 + n for n in range(8)]
+    assert coordinator.metrics().put_back > 0
+    assert cluster.exit_code("ps", 0) is cluster.exit_code("worker", 0) is None
     cluster.restart("worker", 1)
 
 
