@@ -550,6 +550,17 @@ SESSIONS = Group(
     ),
 )
 
+GUESTS = Group(
+    (Case("guests"),),
+    (
+        Row(
+            "update beside 50 idle sessions",
+            "update on a cluster of one session",
+            1.05,
+        ),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -584,5 +595,6 @@ GROUPS = {
     "meshes": MESHES,
     "models": MODELS,
     "sessions": SESSIONS,
+    "guests": GUESTS,
     "gpu": GPU,
 }
