@@ -162,7 +162,8 @@ class Containers:
         variable = self._variables.get(variable_id)
         if variable is None:
             account = Account(variable_id.container, access.creator)
-            variable = VariableState(spec, Buffer(array, write), account)
+            reserved = access.taken_reservation(variable_id)
+            variable = VariableState(spec, Buffer(array, write), account, reserved)
             self._variables[variable_id] = variable
             variable.charge(self.usage)
         else:
@@ -174,11 +175,13 @@ class Containers:
 
         `lock` must be held. If the variable was freed in the meantime it is not created again.
         """
-        if variable_id in access.lost:
-            return
-        variable = self._variables.setdefault(variable_id, state)
-        variable.buffer = state.buffer
-        variable.charge(self.usage)
+        variable = state
+        if variable_id not in access.lost:
+            variable = self._variables.setdefault(variable_id, state)
+            variable.buffer = state.buffer
+            variable.charge(self.usage)
+        if variable is not state or variable_id in access.lost:
+            state.charge(self.usage, 0)
 
     def set_all(
         self,

@@ -216,8 +216,15 @@ class Transaction:
         for i, array in zip(numbers, arrays, strict=True):
             former = self._staged.get(ids[i])
             n_updates = 0 if former is None else former.buffer.n_updates + 1
-            account = Account(ids[i].container, access.creator)
-            state = VariableState(specs[i], Buffer(array, write, n_updates=n_updates), account)
+            account, charged = Account(ids[i].container, access.creator), 0
+            if not self._access.is_over:
+                charged = access.taken_reservation(ids[i])
+                if former is not None:
+                    account, charged = former.account, charged + former.charged
+                    former.charged = 0
+            state = VariableState(
+                specs[i], Buffer(array, write, n_updates=n_updates), account, charged
+            )
             self._staged[ids[i]] = variables[i] = state
             self._changed.add(ids[i])
         return variables
@@ -228,7 +235,7 @@ class Transaction:
         return self._containers.usage
 
     def charge_again(self, variables: Iterable[VariableState]) -> None:
-        """Does nothing: what is staged is charged when it is committed."""
+        """Does nothing: more than was reserved for it is charged when it is committed."""
 
     # The decision -----------------------------------------------------------------------------
 
@@ -247,6 +254,11 @@ class Transaction:
             self._containers.install(self._access, key, self._staged[key])
         for entry in self._noted:
             self._containers.journal.add(entry)
+
+    def drop(self) -> None:
+        """Frees what was charged for staged values; `Containers.lock` is held."""
+        for key in self._changed:
+            self._staged[key].charge(self.usage, 0)
 
     def _end(self, error: OpError) -> None:
         access = self._access
@@ -294,6 +306,8 @@ class _TransactionAccess(Access):
     def put(self) -> None:
         if self.is_committed:
             self._transaction.install()
+        else:
+            self._transaction.drop()
 
     def rollback(self) -> None:
         """Does nothing: the transaction releases the variables itself."""

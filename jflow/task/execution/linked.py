@@ -139,7 +139,10 @@ class LinkedRun:
 
     @cached_property
     def variable_bytes(self) -> tuple[int, ...]:
-        """The memory of each variable of the plan; 0 if that is not known before it has a value."""
+        """The memory of each variable of the plan; 1 if that is not known before it has a value.
+
+        Not 0: where a quota is full already, nothing more is made.
+        """
         return tuple(map(_bytes_of, self.specs))
 
     @cached_property
@@ -388,7 +391,7 @@ class LinkedPlan:
 def _bytes_of(spec: VariableSpec) -> int:
     dtype = NUMBERS.get(spec.dtype)
     if dtype is None or VARYING in spec.shape:
-        return 0
+        return 1
     return math.prod(spec.shape) * dtype.itemsize
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -46,7 +46,6 @@ that runs for minutes, each would occupy one of the few slots in the queue of th
 """
 
 _NONE: Mapping[int, Any] = MappingProxyType({})
-_NOTHING: Mapping[Account, int] = MappingProxyType({})
 
 COPIED_HERE_BYTES = 1 << 20
 """A copy of this size takes no longer than a program that counts as quick."""
@@ -74,7 +73,6 @@ class VariableAccess(Access):
         ended, new ones.
       missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
-      reserved: what is charged for the variables that it makes, until it ends.
       has_to_end: whether it holds variables exclusively, or sets them, until it ends.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
@@ -95,7 +93,6 @@ class VariableAccess(Access):
         "missing",
         "queued_s",
         "replaced",
-        "reserved",
         "results",
         "since",
         "used",
@@ -124,7 +121,6 @@ class VariableAccess(Access):
         self.late: list[tuple[VariableId, Buffer]] = []
         self.results: Sequence[jax.Array] = ()
         self.mark: Write | None = None
-        self.reserved: Mapping[Account, int] = _NOTHING
         self._containers = containers
 
     def take(self) -> None:
@@ -152,7 +148,7 @@ class VariableAccess(Access):
         if len(self.replaced) != len(linked.only_written):
             self._reserve()
         if self.effect is not None and self.writes:
-            self.effect.apply()
+            self._apply(self.effect)
         if linked.leased:
             self.leases = {i: self.used[i].lease() for i in linked.leased}
         if run.before:
@@ -164,19 +160,32 @@ class VariableAccess(Access):
 
     def _reserve(self) -> None:
         """Charges the variables that it will make. Raises ResourceExhaustedError by the quotas."""
-        linked, new = self.linked, Counter[Account]()
+        linked, amounts = self.linked, Counter[Account]()
+        reserved: dict[Hashable, int] = {}
         for i in linked.only_written:
-            if i not in self.replaced and (n_bytes := linked.variable_bytes[i]):
-                new[Account(linked.keys[i].container, linked.creator)] += n_bytes
-        if new:
-            self._containers.usage.charge(new)
-            self.reserved = new
+            if i not in self.replaced:
+                key, n_bytes = linked.keys[i], linked.variable_bytes[i]
+                amounts[self._account(key)] += n_bytes
+                reserved[key] = n_bytes
+        self._containers.usage.charge(amounts)
+        self.reserved = reserved
 
     def _end_reservation(self) -> None:
-        """Frees what was reserved: the variables that were made are charged themselves."""
-        reserved, self.reserved = self.reserved, _NOTHING
-        for account, n_bytes in reserved.items():
-            self._containers.usage.add(account, -n_bytes)
+        """Frees what was reserved for variables that were not made."""
+        reserved, self.reserved = self.reserved or {}, None
+        for key, n_bytes in reserved.items():
+            assert isinstance(key, VariableId)
+            self._containers.usage.add(self._account(key), -n_bytes)
+
+    def _account(self, key: VariableId) -> Account:
+        return Account(key.container, self.linked.creator)
+
+    def _apply(self, effect: SingleWrite) -> None:
+        try:
+            effect.apply()
+        except OpError:
+            self._end_reservation()
+            raise
 
     def touched(self) -> Iterator[Touched]:
         """Yields each variable that the program reads or writes, once access is granted."""
@@ -273,7 +282,8 @@ class VariableAccess(Access):
             numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
         new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
         if linked.varying:
-            self._containers.charge_again(new[i] for i in linked.varying if i in new)
+            kept = (i for i in linked.varying if i in new and linked.keys[i] not in self.lost)
+            self._containers.charge_again(new[i] for i in kept)
         if run.after:
             written = {**self.existing, **new} if self.existing else new
             self.held = held = []

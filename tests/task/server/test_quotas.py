@@ -223,3 +223,21 @@ def test_without_known_memory_nothing_is_bounded_and_parts_of_it_are_refused() -
 def test_malformed_quotas_are_refused_with_what_is_expected(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="JFLOW_QUOTAS"):
         quotas_of(1000, {"JFLOW_QUOTAS": text})
+
+
+def test_variables_of_unknown_sizes_are_refused_once_a_quota_is_full() -> None:
+    size = tf.placeholder("int32", [])
+    with tf.device(PS):
+        several = [
+            tf.Variable(tf.zeros(tf.stack([size])), validate_shape=False, name=f"v{i}")
+            for i in range(3)
+        ]
+        keys = tf.get_variable("keys", initializer=tf.zeros([64 * 256]), validate_shape=False)
+    with started("session=100KiB") as (server, worker), tf.Session(worker.target) as session:
+        session.run(several[0].initializer, {size: 60 * 256})
+        session.run(several[1].initializer, {size: 40 * 256})
+        for one in (several[2], keys):
+            with pytest.raises(ResourceExhaustedError, match="has 100 KiB of 100 KiB"):
+                session.run(one.initializer, {size: 1})
+        tf.Session.reset(worker.target)
+        assert server.worker.containers.usage.accounts() == {}

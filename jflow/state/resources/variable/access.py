@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, MutableMapping
 
 from jflow.errors import OpError
 from jflow.state.quotas import UNKNOWN, ChargedSession
@@ -24,9 +24,11 @@ class Access(Attempt, ABC):
       reads: the keys of the variables that it only reads.
       writes: the keys of the variables that it writes, each once; a dict spares hashing them.
       lost: the keys of written variables that were freed while it wrote.
+      reserved: the bytes that are charged for variables that it will make; who makes one takes
+        them. None if there are none.
     """
 
-    __slots__ = ("lost", "reads", "writes")
+    __slots__ = ("lost", "reads", "reserved", "writes")
 
     @property
     def creator(self) -> ChargedSession:
@@ -38,10 +40,18 @@ class Access(Attempt, ABC):
         self.reads = reads
         self.writes = writes
         self.lost: Collection[Hashable] = ()
+        self.reserved: MutableMapping[Hashable, int] | None = None
 
     @abstractmethod
     def take(self) -> None:
-        """Reads the variables; called once, at the grant. An OpError fails the access."""
+        """Reads the variables; called once, at the grant.
+
+        An OpError fails the access, which must have taken nothing then.
+        """
+
+    def taken_reservation(self, key: Hashable) -> int:
+        """Returns the bytes that are charged for a variable already, and leaves them to it."""
+        return self.reserved.pop(key, 0) if self.reserved else 0
 
     @abstractmethod
     def put(self) -> None:
