@@ -227,6 +227,12 @@ class Allowance:
             rounded = n_bytes
         self._set(rounded)
 
+    def cover_returned(self, n_bytes: int) -> None:
+        """Makes the allowance at least so large, whatever the quotas are."""
+        if self._usage is not None and n_bytes > self.most:
+            self._usage.add(self._account, n_bytes - self.most)
+            self._set(n_bytes)
+
     def trim(self, n_bytes: int) -> None:
         """Gives back what a resource that has so many bytes does not need."""
         if self._usage is None:

@@ -11,7 +11,9 @@ class Charged:
     Attributes:
       allowance: what it may keep.
       size_bytes: what it keeps.
+      held_bytes: what attempts that wait have taken of it and hold.
     """
 
     allowance: Allowance
     size_bytes: int
+    held_bytes: int = 0

@@ -173,7 +173,8 @@ class ResourceManager:
 
         def charge(resource: object) -> None:
             if isinstance(resource, Charged):
-                resource.allowance.charge_to(self._usage, account, resource.size_bytes)
+                n_bytes = resource.size_bytes + resource.held_bytes
+                resource.allowance.charge_to(self._usage, account, n_bytes)
 
         cell.query(charge)
 

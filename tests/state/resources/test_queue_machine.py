@@ -1,12 +1,16 @@
 """Queues of every kind against a model made of lists."""
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jflow.base.cluster import Task
 from jflow.base.values import TensorSpec
 from jflow.errors import AbortedError, DeadlineExceededError, OutOfRangeError
+from jflow.state import quotas
+from jflow.state.quotas import DEFAULT, Usage
 from jflow.state.resources.queue import (
     Close,
     Dequeue,
@@ -20,6 +24,7 @@ from tests.drawn import examples
 from tests.state.resources.queue_model import Failure, Get, Model, Put, Row, Shut
 
 NUMBER, TEXT = TensorSpec((), "int64"), TensorSpec((), "string")
+BLOCK = 16  # of the bytes that are charged: so small that most moves pass one
 SIZES = st.sampled_from([0, 1, 5])  # lengths of the second component, where they may differ
 
 
@@ -33,6 +38,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(quotas, "_BLOCK_BYTES", BLOCK)
         self.n_rows = 0
         self.delivered = []
         self.saved = None
@@ -58,6 +65,8 @@ class QueueMachine(RuleBasedStateMachine):
             min_after_dequeue=min_after_dequeue,
         )
         self.queue = Queue(spec, "q", np.random.default_rng(seed))
+        self.usage = Usage(Task("ps", 0))
+        self.queue.allowance.charge_to(self.usage, DEFAULT, 0)
         self.model = Model(spec)
 
     def row(self, priority, length):
@@ -242,8 +251,21 @@ class QueueMachine(RuleBasedStateMachine):
             assert queue.is_closed == model.closed
             assert queue.n_waiting == (len(model.puts), len(model.gets))
 
+    @invariant()
+    def all_elements_are_charged(self):
+        queue = self.queue
+        has = queue.size_bytes + queue.held_bytes
+        attempts = [one for one in queue.waiting() if isinstance(one, DequeueMany)]
+        held = [block for one in attempts for block in one.taken_elements()]
+        assert queue.held_bytes == sum(map(queue._table.block_bytes, held))
+        charged = self.usage.accounts().get(DEFAULT, 0)
+        assert has <= charged == queue.allowance.most <= 2 * (has + BLOCK)
+        if self.end is not None:
+            assert charged == 0
+
     def teardown(self):
         """Every element that ever entered was given out once, or is still inside."""
+        self.patch.undo()
         if self.end is not None or self.n_rows == 0:
             return
         self.close_and_cancel()

@@ -12,7 +12,7 @@ import pytest
 
 import jflow as tf
 from jflow.cli.main import main
-from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import InvalidArgumentError, OutOfRangeError, ResourceExhaustedError
 from jflow.net.protocol.tokens import TokenId
 from jflow.net.wire import load_secret
 from jflow.net.wire.users import make_token
@@ -134,6 +134,28 @@ def test_a_queue_that_grows_past_a_quota_refuses_elements_until_some_are_taken()
         for _ in range(20):
             session.run(take)
         session.run(variable("v", 60).initializer)
+
+
+def test_elements_that_a_waiting_dequeue_has_taken_count_and_so_do_those_that_it_returns() -> None:
+    with started("session=200KiB") as (_, worker), tf.Session(worker.target) as session:
+        with tf.device(PS):
+            queue = tf.FIFOQueue(-1, ["float32"], [(256 * 10,)], shared_name="q")
+        put, take = queue.enqueue(np.zeros(256 * 10, np.float32)), queue.dequeue_many(100)
+        with ThreadPoolExecutor(1) as threads:
+            options = tf.RunOptions(timeout_in_ms=60_000)
+            taken = threads.submit(session.run, take, options=options)
+            try:
+                for _ in range(20):
+                    session.run(put)
+                with pytest.raises(ResourceExhaustedError, match="has 200 KiB of 200 KiB"):
+                    session.run(put)
+            finally:
+                session.run(queue.close())
+            with pytest.raises(OutOfRangeError):
+                taken.result()
+        assert session.run(queue.size()) == 20
+        with pytest.raises(ResourceExhaustedError, match="has 200 KiB of 200 KiB"):
+            session.run(variable("v", 10).initializer)
 
 
 def test_a_checkpoint_that_is_too_much_for_a_container_is_not_restored(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ class DequeueMany(QueueAttempt):
       minimum: the number that is enough if no more are available at once; `count` if None.
     """
 
-    __slots__ = ("_count", "_elements", "_minimum", "_n_taken", "_up_to")
+    __slots__ = ("_count", "_elements", "_holds", "_minimum", "_n_taken", "_up_to")
     wait_queue = _DEQUEUES
 
     def __init__(self, count: int, up_to: bool = False, minimum: int | None = None) -> None:
@@ -176,6 +176,7 @@ class DequeueMany(QueueAttempt):
         self._up_to = up_to
         self._minimum = count if minimum is None else minimum
         self._elements: list[Block] = []
+        self._holds = False
         self._n_taken = 0
 
     def start(self, state: Queue) -> None:
@@ -201,8 +202,7 @@ class DequeueMany(QueueAttempt):
             self._check_enough(state)
         n_new = min(state.n_available, self._count - self._n_taken)
         if n_new:
-            self._elements.append(state.take_many(n_new))
-            self._n_taken += n_new
+            self._take(state, n_new)
         # With fewer than `count` it completes only after a round that brought nothing more: until
         # then waiting enqueues may still fill the room that it has just made.
         if self._n_taken == self._count or (not n_new and self._has_enough(state)):
@@ -218,14 +218,25 @@ class DequeueMany(QueueAttempt):
         )
 
     def rollback(self, state: Queue) -> None:
+        if self._holds:
+            state.held_bytes = 0
         state.put_back(self._elements)
         self.drop()
 
     def drop(self) -> None:
-        self._elements, self._n_taken = [], 0
+        self._elements, self._n_taken, self._holds = [], 0, False
 
     def taken_elements(self) -> Sequence[Block]:
         return self._elements
+
+    def _take(self, state: Queue, count: int) -> None:
+        """Takes elements, and notes that it holds them unless they are all that it wants."""
+        if self._n_taken or count < self._count:
+            self._holds = True
+            self._elements.append(state.hold_many(count))
+        else:
+            self._elements.append(state.take_many(count))
+        self._n_taken += count
 
     def _has_enough(self, state: Queue) -> bool:
         n_enough = min(1, self._count) if self._up_to and state.is_closed else self._minimum
@@ -245,6 +256,9 @@ class DequeueMany(QueueAttempt):
                 f"not enough memory for a batch of {self._n_taken} elements of {state}, each "
                 f"padded to the size of the largest: {error}; the elements are back in the queue"
             ) from error
+        if self._holds:
+            self._holds = False
+            state.let_go()
         self.succeed(batches)
 
     def _take_smallest(self, state: Queue) -> None:

@@ -45,6 +45,8 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
 
     Attributes:
       size_bytes: the memory of its elements in bytes.
+      held_bytes: the memory of those that a waiting dequeue has taken. No other one can: only the
+        first acts.
       is_closed: whether no more elements can be added.
     """
 
@@ -130,8 +132,8 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
 
     def put(self, element: tuple[Array, ...], n_bytes: int) -> None:
         """Adds a copy of an element. Raises ResourceExhaustedError by a quota, or for memory."""
-        if self.size_bytes + n_bytes > self.allowance.most:
-            self.allowance.cover(self.size_bytes + n_bytes)
+        if (kept := self.size_bytes + self.held_bytes + n_bytes) > self.allowance.most:
+            self.allowance.cover(kept)
         try:
             self._storage.put(element)
         except MemoryError as error:
@@ -143,13 +145,13 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
         element = self._storage.take()
         self.size_bytes -= self._table.element_bytes(element)
         if self.size_bytes < self.allowance.least:
-            self.allowance.trim(self.size_bytes)
+            self._trim()
         return element
 
     def put_many(self, batches: Sequence[Array], n_bytes: int) -> None:
         """Adds copies of stacked elements. Raises as `put`."""
-        if self.size_bytes + n_bytes > self.allowance.most:
-            self.allowance.cover(self.size_bytes + n_bytes)
+        if (kept := self.size_bytes + self.held_bytes + n_bytes) > self.allowance.most:
+            self.allowance.cover(kept)
         try:
             self._storage.put_many(self._table.rows(batches))
         except MemoryError as error:
@@ -160,20 +162,30 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
         """Removes the next elements; `count`, at least 1, must be available."""
         if count == 1:
             return self._table.row(self.take())
-        try:
-            block = self._storage.take_many(count)
-        except MemoryError as error:
-            raise self._no_memory(f"a batch of {count} elements", error) from error
-        self.size_bytes -= self._table.block_bytes(block)
+        block = self._take_many(count)
         if self.size_bytes < self.allowance.least:
-            self.allowance.trim(self.size_bytes)
+            self._trim()
         return block
+
+    def hold_many(self, count: int) -> Block:
+        """Like `take_many`, for an attempt that waits: they stay charged until `let_go`."""
+        size_bytes = self.size_bytes
+        block = self._take_many(count)
+        self.held_bytes += size_bytes - self.size_bytes
+        return block
+
+    def let_go(self) -> None:
+        """Notes that the attempt that held elements has passed them on or returned them."""
+        self.held_bytes = 0
+        if self.size_bytes < self.allowance.least:
+            self._trim()
 
     def put_back(self, blocks: Sequence[Block]) -> None:
         """Puts elements back that were taken in this order."""
         for block in reversed(blocks):
             self._storage.put_back(block)
             self.size_bytes += self._table.block_bytes(block)
+        self.allowance.cover_returned(self.size_bytes + self.held_bytes)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
         """Puts one taken element back."""
@@ -185,7 +197,7 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
 
     def clear(self) -> None:
         self._table, self._storage = self._empty()
-        self.size_bytes = 0
+        self.size_bytes = self.held_bytes = 0
         self.allowance.trim(0)
 
     def save(self) -> QueueSnapshot:
@@ -207,10 +219,22 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
             raise self._no_memory("a snapshot", error) from error
         self.allowance.cover(table.block_bytes(block))
         self._table, self._storage = table, storage
-        self.size_bytes = table.block_bytes(block)
+        self.size_bytes, self.held_bytes = table.block_bytes(block), 0
+        self.allowance.trim(self.size_bytes)
         self.is_closed = snapshot.is_closed
         if snapshot.rng is not None:
             set_rng_state(self._rng, snapshot.rng)
+
+    def _take_many(self, count: int) -> Block:
+        try:
+            block = self._storage.take_many(count)
+        except MemoryError as error:
+            raise self._no_memory(f"a batch of {count} elements", error) from error
+        self.size_bytes -= self._table.block_bytes(block)
+        return block
+
+    def _trim(self) -> None:
+        self.allowance.trim(self.size_bytes + self.held_bytes)
 
     def _saved_elements(self) -> tuple[Rows, ...]:
         """Copies all elements, counting those that waiting dequeues have taken as not taken."""
