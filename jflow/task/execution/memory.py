@@ -46,6 +46,18 @@ def memory_limits(
     }
 
 
+def program_limits(devices: Mapping[Device, jax.Device]) -> dict[Device, int]:
+    """Returns how much memory a program on each device can use, in bytes; 0 if that is not known.
+
+    Unlike `memory_limits`, which says what to plan with, all of it: that of the CPU devices is
+    one, and JFLOW_DEVICE_MEMORY says only what a device can keep.
+    """
+    return {
+        name: host_memory() if device.platform == "cpu" else _allocator_limit(device)
+        for name, device in devices.items()
+    }
+
+
 @cache
 def host_memory(root: Path = Path("/")) -> int:
     """Returns the memory that the system allows this process, in bytes; 0 if that is not known.

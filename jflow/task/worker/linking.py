@@ -29,7 +29,7 @@ from jflow.task.execution.devices import put
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import link
 from jflow.task.execution.linked import LinkedPlan
-from jflow.task.execution.memory import memory_limits
+from jflow.task.execution.memory import program_limits
 
 
 @dataclass
@@ -103,7 +103,7 @@ class PlanLinker:
         self._devices = devices
         self._threads = threads
         self._constants = ConstantCache()
-        self._memory = memory_limits(devices, {})  # not JFLOW_DEVICE_MEMORY: what it can keep
+        self._memory = program_limits(devices)
         self.programs = ProgramCache()
 
     def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:

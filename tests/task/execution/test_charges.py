@@ -125,3 +125,15 @@ def test_a_transaction_charges_what_it_has_replaced_by_its_new_size():
     state.close()
     assert charged(containers) == 2 * N_BYTES
     assert get_variable(containers, CPU, VARIES).charged == 2 * N_BYTES
+
+
+@pytest.mark.parametrize(("axes", "charged_bytes"), [((), 64), (("d",), 16)])
+def test_each_replica_of_a_variable_on_several_devices_is_charged(axes, charged_bytes):
+    containers = Containers(TASK)
+    mesh = jax.sharding.Mesh(jax.local_devices(backend="cpu")[:4], ("d",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+    spec = VariableSpec(VariableKey("", "x"), "float32", (4,))
+    set_variable(containers, CPU, spec, jax.device_put(jnp.zeros(4), sharding))
+    assert charged(containers) == charged_bytes
+    containers.clear([""])
+    assert containers.usage.accounts() == {}

@@ -11,7 +11,7 @@ import pytest
 
 from jflow import errors
 from jflow.base.cluster import Device, Task
-from jflow.task.execution.memory import host_memory, memory_limits
+from jflow.task.execution.memory import host_memory, memory_limits, program_limits
 
 TASK = Task("worker", 0)
 CPUS = [Device(TASK, "CPU", i) for i in range(2)]
@@ -92,3 +92,9 @@ def test_in_a_container_the_group_is_the_first_one(tmp_path) -> None:
 def test_without_a_limit_a_process_has_the_memory_of_the_machine(tmp_path) -> None:
     assert host_memory(group(tmp_path / "no limit", "0::/a", a="max")) == physical()
     assert host_memory(tmp_path / "no such files") == physical()
+
+
+def test_a_program_on_one_cpu_device_can_use_the_memory_of_all() -> None:
+    gpu = accelerator({"bytes_limit": 5_000})
+    limits = program_limits({GPU: gpu, CPUS[0]: cpu(), CPUS[1]: cpu()})
+    assert limits == {GPU: 5_000, CPUS[0]: host_memory(), CPUS[1]: host_memory()}

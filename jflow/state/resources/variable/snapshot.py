@@ -36,7 +36,7 @@ from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.variable.access import Access, Cut
-from jflow.state.resources.variable.state import Buffer, Lease, VariableState
+from jflow.state.resources.variable.state import Buffer, Lease, VariableState, stored_bytes
 
 
 class VariableId(NamedTuple):
@@ -223,7 +223,9 @@ class RestoreVariables(Access):
             if variable is not None:
                 _check_same(key, variable.spec, snapshot.spec)
         new = {
-            key: array.nbytes for key, array in self._arrays.items() if key not in self._variables
+            key: stored_bytes(array)
+            for key, array in self._arrays.items()
+            if key not in self._variables
         }
         made = Counter[Account]()
         for key, n_bytes in new.items():

@@ -9,6 +9,7 @@ the same for the lifetime of the variable.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -87,6 +88,16 @@ class Lease:
         return self._until is not None and is_computed(self._until)
 
 
+def stored_bytes(array: jax.Array) -> int:
+    """Returns the memory that an array takes of all its devices; a replica on each counts."""
+    n_bytes, sharding = memory_bytes(array), array.sharding
+    if sharding.num_devices == 1 or not n_bytes:
+        return n_bytes
+    return (
+        n_bytes // array.size * math.prod(sharding.shard_shape(array.shape)) * sharding.num_devices
+    )
+
+
 @dataclass(eq=False, slots=True)
 class VariableState:
     """An initialized variable and its current value; `Containers.lock` guards every use.
@@ -105,7 +116,7 @@ class VariableState:
 
     def charge(self, usage: Usage, n_bytes: int | None = None) -> None:
         """Charges the memory of its value, or so many bytes, in place of what was charged."""
-        wanted = memory_bytes(self.buffer.array) if n_bytes is None else n_bytes
+        wanted = stored_bytes(self.buffer.array) if n_bytes is None else n_bytes
         if wanted != self.charged:
             usage.add(self.account, wanted - self.charged)
             self.charged = wanted
