@@ -55,7 +55,7 @@ def test_a_write_that_is_refused_as_it_was_applied_before_frees_what_it_reserved
     assert containers.usage.accounts() == {}
 
 
-def test_an_update_of_what_was_freed_meanwhile_is_charged_to_nobody():
+def test_an_update_of_what_was_freed_meanwhile_is_not_charged():
     containers, plan = Containers(TASK), linked(GROW)
     set_variable(containers, CPU, VARIES, jnp.zeros(3))
     state = StepState(plan, containers)
@@ -102,7 +102,7 @@ def test_programs_of_a_step_that_is_applied_once_do_not_pass_a_quota_together(en
     assert containers.usage.accounts() == {}
 
 
-def test_a_program_that_ends_after_its_transaction_is_charged_to_nobody():
+def test_a_program_that_ends_after_its_transaction_is_not_charged():
     containers, plan = Containers(TASK), linked(MAKE_X)
     step = transaction(containers, plan)
     state = StepState(plan, containers, effect=step)

@@ -24,7 +24,7 @@ class Access(Attempt, ABC):
       reads: the keys of the variables that it only reads.
       writes: the keys of the variables that it writes, each once; a dict spares hashing them.
       lost: the keys of written variables that were freed while it wrote.
-      reserved: the bytes that are charged for variables that it will make; who makes one takes
+      reserved: the bytes that are charged for variables that it will make; what makes one takes
         them. None if there are none.
     """
 
