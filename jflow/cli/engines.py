@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jflow.base.cluster import ClusterSpec, SlurmClusterResolver, parse_cluster, read_tf_config
+from jflow.cli.roles import ROLES, role_argument
 from jflow.cli.stuck import add_stuck_options
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
@@ -67,6 +68,15 @@ def _add_certs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=_DAYS,
         metavar="N",
         help="how long the certificates are valid (default: %(default)s)",
+    )
+    init.add_argument(
+        "--client-role",
+        action="append",
+        type=role_argument,
+        default=[],
+        metavar="ROLE",
+        help="also makes client-of-role-ROLE.pem, which allows no higher role than this one: "
+        f"{ROLES}; may be repeated. Its user gets it as client.pem",
     )
     init.set_defaults(run=_init)
 
@@ -243,7 +253,8 @@ def _init(options: argparse.Namespace) -> None:
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
     try:
-        written = write_certificates(options.directory, cluster, options.days)
+        roles = options.client_role
+        written = write_certificates(options.directory, cluster, options.days, roles)
     except OSError as error:
         raise ValueError(f"the certificates cannot be written: {error}") from error
     for path in written:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jflow.base.files import replace_file
+from jflow.base.roles import AccessRole
 from jflow.base.text import table
+from jflow.cli.roles import ROLES, role_argument
 from jflow.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
     make = what.add_parser("make", help="adds a user, and prints the token for them")
     _add_user(make)
+    make.add_argument(
+        "--role",
+        type=role_argument,
+        metavar="ROLE",
+        help=f"what they may do: {ROLES} (default: their former role, else {AccessRole.OPERATE})",
+    )
     _add_output(make)
     make.set_defaults(run=_make)
 
@@ -50,8 +58,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_output(rotate)
     rotate.set_defaults(run=_rotate)
 
+    role = what.add_parser(
+        "role", help="gives a user another role; their sessions end if it is a lower one"
+    )
+    _add_user(role)
+    role.add_argument("role", type=role_argument, metavar="ROLE", help=f"what they may do: {ROLES}")
+    role.set_defaults(run=_set_role)
+
     revoke = what.add_parser(
-        "revoke", help="removes a user; their sessions end within about a second"
+        "revoke", help="removes the tokens of a user; their sessions end within about a second"
     )
     _add_user(revoke)
     revoke.set_defaults(run=_revoke)
@@ -76,7 +91,7 @@ def _make(options: argparse.Namespace) -> None:
     from jflow.net.wire.users import make_token, users_path  # noqa: PLC0415 - see `cluster_secret`
 
     secret = cluster_secret()
-    _give(secret.token_of(make_token(users_path(), options.user)), options)
+    _give(secret.token_of(make_token(users_path(), options.user, options.role)), options)
 
 
 def _rotate(options: argparse.Namespace) -> None:
@@ -86,6 +101,12 @@ def _rotate(options: argparse.Namespace) -> None:
         raise ValueError(f"--keep-hours must be from 0 to {_MAX_HOURS}, got {options.keep_hours:g}")
     secret, keep_s = cluster_secret(), 3600 * options.keep_hours
     _give(secret.token_of(rotate_token(users_path(), options.user, keep_s)), options)
+
+
+def _set_role(options: argparse.Namespace) -> None:
+    from jflow.net.wire.users import set_role, users_path  # noqa: PLC0415 - see `cluster_secret`
+
+    set_role(users_path(), options.user, options.role)
 
 
 def _revoke(options: argparse.Namespace) -> None:
@@ -130,12 +151,14 @@ def _give(token: str, options: argparse.Namespace) -> None:
 def _list(_: argparse.Namespace) -> None:
     from jflow.net.wire.users import read_users, users_path  # noqa: PLC0415 - see `cluster_secret`
 
-    rows = [
-        (user, serial, _date(token.made), _until(token.until, token.has_expired))
-        for user, entry in sorted(read_users(users_path()).items())
-        for serial, token in sorted(entry.tokens.items(), key=lambda item: item[1].made)
-    ]
-    print(table(("USER", "TOKEN", "MADE", "ACCEPTED"), rows))
+    rows = []
+    for user, entry in sorted(read_users(users_path()).items()):
+        for serial, token in sorted(entry.tokens.items(), key=lambda item: item[1].made):
+            accepted = _until(token.until, token.has_expired)
+            rows.append((user, entry.role, serial, _date(token.made), accepted))
+        if not entry.tokens:
+            rows.append((user, entry.role, "none", "", "no longer"))
+    print(table(("USER", "ROLE", "TOKEN", "MADE", "ACCEPTED"), rows))
 
 
 def _until(until: float | None, has_expired: bool) -> str:

@@ -28,6 +28,7 @@ from jflow.plan.state import VariableKey as VariableKey
 from jflow.plan.state import VariableSpec as VariableSpec
 from jflow.plan.state import owner_of as owner_of
 from jflow.plan.state import private_container as private_container
+from jflow.plan.state import shared_container as shared_container
 from jflow.plan.uses import slots_filled as slots_filled
 from jflow.plan.uses import slots_read as slots_read
 from jflow.plan.uses import uses_state as uses_state

@@ -108,3 +108,8 @@ def private_container(container: str, owner: str) -> str:
 def owner_of(container: str) -> str:
     """Returns the session that owns a container, "" if it is shared."""
     return container.rpartition(_MARK)[2] if _MARK in container else ""
+
+
+def shared_container(container: str) -> str:
+    """Returns the name of the container in whose place a session may have a private one."""
+    return container.partition(_MARK)[0]

@@ -46,6 +46,22 @@ def test_each_task_and_clients_get_a_file_that_only_the_user_can_read(
     assert str(directory / "worker-1.pem") in capsys.readouterr().out
 
 
+def test_clients_get_a_file_of_each_role_that_is_requested(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(directory, "--client-role", "read", "--client-role", "use") == 0
+    made = {path.name for path in directory.glob("client*")}
+    assert made == {"client.pem", "client-of-role-read.pem", "client-of-role-use.pem"}
+    of_user = tmp_path / "of user"
+    of_user.mkdir(mode=0o700)
+    (directory / "ca.crt").rename(of_user / "ca.crt")
+    (directory / "client-of-role-read.pem").rename(of_user / "client.pem")
+    assert load_tls(None, {"JFLOW_TLS_DIR": str(of_user)}) is not None
+    with pytest.raises(SystemExit):
+        init(directory, "--client-role", "cluster")
+    assert "there is no role 'cluster'; expected read, use, operate" in capsys.readouterr().err
+
+
 def test_a_second_run_renews_certificates_and_keeps_the_authority(directory: Path) -> None:
     init(directory)
     authority, before = (directory / "ca.crt").read_bytes(), load_all(directory)

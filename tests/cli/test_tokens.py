@@ -41,11 +41,31 @@ def test_tokens_are_made_listed_rotated_and_revoked(
     assert all(map(users.accept, (first, second, bob.id)))
     assert bob.key("x") == Secret(load_secret().token_of(bob.id)).key("x")
     lines = shown(capsys, "list").splitlines()
-    assert lines[0].split() == ["USER", "TOKEN", "MADE", "ACCEPTED"]
-    assert [line.split()[:2] for line in lines[1:]] == [[*first], [*second], [*bob.id]]
-    assert [line.split()[4] for line in lines[1:]] == ["until", "yes", "yes"]
+    assert lines[0].split() == ["USER", "ROLE", "TOKEN", "MADE", "ACCEPTED"]
+    assert [line.split()[::2][:2] for line in lines[1:]] == [[*first], [*second], [*bob.id]]
+    assert [line.split()[5] for line in lines[1:]] == ["until", "yes", "yes"]
     assert shown(capsys, "revoke", "ann") == ""
     assert [users.accept(one) for one in (first, second, bob.id)] == [False, False, True]
+
+
+def test_a_user_has_a_role_which_is_listed_and_changed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def roles() -> list[list[str]]:
+        return [line.split()[:2] for line in shown(capsys, "list").splitlines()[1:]]
+
+    shown(capsys, "make", "ann")
+    shown(capsys, "make", "bob", "--role", "read")
+    assert roles() == [["ann", "operate"], ["bob", "read"]]
+    assert shown(capsys, "role", "bob", "use") == ""
+    assert roles() == [["ann", "operate"], ["bob", "use"]]
+    shown(capsys, "revoke", "bob")
+    assert shown(capsys, "list").splitlines()[2].split() == ["bob", "use", "none", "no", "longer"]
+    assert "no user 'carl'" in shown(capsys, "role", "carl", "use", code=2)
+    for wrong in ("cluster", "admin", ""):
+        with pytest.raises(SystemExit):
+            main(["token", "role", "bob", wrong])
+        assert "expected read, use, operate" in capsys.readouterr().err
 
 
 def test_what_cannot_be_is_an_error(

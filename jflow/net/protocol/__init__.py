@@ -51,6 +51,8 @@ from jflow.net.protocol.records import Piggybacked as Piggybacked
 from jflow.net.protocol.records import Registered as Registered
 from jflow.net.protocol.records import ServerInfo as ServerInfo
 from jflow.net.protocol.records import StepOwner as StepOwner
+from jflow.net.protocol.rights import ALL_RIGHTS as ALL_RIGHTS
+from jflow.net.protocol.rights import Rights as Rights
 from jflow.net.protocol.services import MasterSession as MasterSession
 from jflow.net.protocol.services import ServerRoles as ServerRoles
 from jflow.net.protocol.services import WatchedCluster as WatchedCluster

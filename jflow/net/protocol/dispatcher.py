@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -34,7 +34,8 @@ from jflow.net.protocol.credits import (
 from jflow.net.protocol.frame import CHUNK_BYTES, new_tuple
 from jflow.net.protocol.identity import restarted
 from jflow.net.protocol.records import ServerInfo
-from jflow.net.protocol.rpc import Incoming, Service, name_of
+from jflow.net.protocol.rights import Rights
+from jflow.net.protocol.rpc import Incoming, Rpc, Service, name_of
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.templates import NO_NUMBERS, TemplateMessage, TemplateReply, Varying
 from jflow.net.protocol.transport import BrokenStreamError
@@ -63,21 +64,27 @@ class Dispatcher(Generic[S]):
       stream: carries the calls and answers.
       service: the service with its table of RPCs.
       session: the session that the RPCs are called on.
+      rights: those of the caller.
     """
 
     def __init__(
-        self, info: ServerInfo, stream: MessageStream, service: Service[S], session: S
+        self,
+        info: ServerInfo,
+        stream: MessageStream,
+        service: Service[S],
+        session: S,
+        rights: Rights,
     ) -> None:
         self._task = str(info.task)
         self._incarnation = info.incarnation
         self._stream = stream
-        self._role = service.role
-        self._rpcs = service.rpcs
+        self._service = service
         self._session = session
         self._functions = ClientFunctions(stream)
         self._credits = Credits()
         self._unsent = Unsent(lambda: stream.n_taken, self._give_up)
         self._refusal: OpError | None = None
+        self.allow(rights)
         self._working: dict[int, asyncio.Task[None]] = {}
         # Tasks that watch calls whose messages are coming; None once they have answered.
         self._coming: dict[int, asyncio.Task[None] | None] = {}
@@ -112,10 +119,18 @@ class Dispatcher(Generic[S]):
         await asyncio.gather(*tasks, return_exceptions=True)
         close()
 
+    def allow(self, rights: Rights) -> None:
+        """Serves what a caller with these rights may call, from now on, and nothing else."""
+        self._rights = rights
+        if self._refusal is None:
+            self._rpcs: Mapping[str, Rpc[S, ..., Any]] = {
+                name: rpc for name, rpc in self._service.rpcs.items() if rights.role >= rpc.needs
+            }  # so that calls that are served pay for no check
+
     def refuse_calls(self, error: OpError) -> None:
         """Fails all unanswered calls, and those that come from now on, with an error."""
         self._refusal = error
-        self._rpcs = {}  # so that calls that are served pay for no check
+        self._rpcs = {}
         for task in [*self._working.values()]:
             task.cancel()
 
@@ -346,11 +361,22 @@ class Dispatcher(Generic[S]):
         name = name_of(request)
         rpc = self._rpcs.get(name)
         if rpc is None:
-            raise self._refusal or InvalidArgumentError(f"{self._role} has no RPC {name!r}")
+            raise self._refusal or self._not_served(name, request)
         self._check_room()
         incoming = Incoming(request, tensors, self._functions)
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
+
+    def _not_served(self, name: str, request: pb.Envelope) -> OpError:
+        """Returns the error for a call of an RPC that the caller may not call, or that is none."""
+        rpc = self._service.rpcs.get(name)
+        if rpc is None:
+            return InvalidArgumentError(f"{self._service.role} has no RPC {name!r}")
+        try:
+            doing = rpc.doing(getattr(request, rpc.body or name))
+        except (InvalidArgumentError, LookupError):  # the request is malformed
+            doing = f"the call {name!r}"
+        return self._rights.refusal(rpc.needs, doing)
 
     async def _reply_to(
         self,

@@ -11,8 +11,14 @@ from jflow.base.logs import event
 from jflow.errors import OpError
 from jflow.net.protocol.admission import UnauthenticatedStreams, admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
-from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
-from jflow.net.protocol.revocation import UserStreams
+from jflow.net.protocol.identity import (
+    ServerIdentity,
+    ServerLocation,
+    caller_of,
+    certified_role,
+)
+from jflow.net.protocol.revocation import AdmittedCaller, UserStream, UserStreams
+from jflow.net.protocol.rights import Rights
 from jflow.net.protocol.rpc import Service
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.services import ServerRoles
@@ -73,14 +79,15 @@ class Endpoint:
             )
         if handshake is None:
             return
+        of_caller = AdmittedCaller(handshake.user_token, certified_role(stream.caller_names))
+        rights = self._of_users.rights_of(of_caller)
         info = self._server.info()
         upgrade = stream.offer()
         if upgrade is not None:
             info = replace(info, data_offer=upgrade.offer)
         # What a user's caller says of itself is not proven, and no task has a user's token.
-        user = "" if handshake.user_token is None else handshake.user_token.user
-        caller = None if user else caller_of(handshake.hello)
-        session = service.open(self._server, caller, user)
+        caller = None if rights.user else caller_of(handshake.hello)
+        session = service.open(self._server, caller, rights)
         try:
             await introduce(stream, handshake, info)
             channel = (stream, None) if upgrade is None else await upgrade.chosen()
@@ -88,13 +95,19 @@ class Endpoint:
             session.close()
             raise
         messages = MessageStream(*channel, caller)
-        dispatcher = Dispatcher(info, messages, service, session)
+        dispatcher = Dispatcher(info, messages, service, session, rights)
+
+        def allow(changed: Rights) -> None:
+            dispatcher.allow(changed)
+            session.limit(changed)
+
         self._dispatchers.add(dispatcher)
         try:
-            with self._of_users.ending(handshake.user_token, dispatcher.refuse):
+            of_user = UserStream(of_caller, rights, dispatcher.refuse, allow)
+            with self._of_users.following(of_user):
                 await dispatcher.serve()
         except BrokenStreamError as error:
-            caller_name = user if caller is None else str(caller)
+            caller_name = rights.user if caller is None else str(caller)
             role, reason = service.role, str(error)
             event(_LOG, logging.INFO, "stream_lost", caller=caller_name, role=role, reason=reason)
             raise

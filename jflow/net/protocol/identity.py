@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jflow.base.cluster import (
+    CLIENT_NAME,
     ClusterSpec,
     Task,
     certified_name,
@@ -12,6 +14,7 @@ from jflow.base.cluster import (
     names_no_machine,
     split_address,
 )
+from jflow.base.roles import AccessRole
 from jflow.errors import OpError, RestartedError, UnauthenticatedError, UnavailableError
 from jflow.net.protocol.handshake import ANY_MACHINE
 from jflow.net.protocol.v1 import handshake_pb2 as pb
@@ -161,11 +164,15 @@ def certificate_refusal(
       hello: the claims of the caller.
       is_of_servers: whether the stream is for calls between servers.
     """
+    try:
+        role = certified_role(names)
+    except ValueError as error:
+        return UnauthenticatedError(f"the certificate of the caller has a malformed role: {error}")
     if names is None or not is_of_servers:
         return None
     caller = caller_of(hello)
     expected = "a task" if caller is None else certified_name(caller)
-    if expected in names:
+    if expected in names and role == AccessRole.CLUSTER:
         return None
     return UnauthenticatedError(
         f"the caller {hello.caller or '(no task)'} has the wrong certificate: expected one "
@@ -173,6 +180,20 @@ def certificate_refusal(
         "certificate that was made for it",
         task=hello.task or None,
     )
+
+
+def certified_role(names: Iterable[str] | None) -> AccessRole:
+    """Returns the highest role that a certificate allows its owner, by the names in it.
+
+    Raises:
+      ValueError: if it names a role that does not exist.
+    """
+    ending = f".{CLIENT_NAME}"
+    found = (name.lower() for name in names or ())
+    roles = (
+        AccessRole.of_user(name.removesuffix(ending)) for name in found if name.endswith(ending)
+    )
+    return min(roles, default=AccessRole.CLUSTER)
 
 
 def restarted(task: str, expected: int, got: int) -> RestartedError:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array, SentArray
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.codec import control_of
 from jflow.net.protocol.credits import ReplySize
 from jflow.net.protocol.frame import new_tuple
+from jflow.net.protocol.rights import Rights
 from jflow.net.protocol.templates import (
     CallNumbers,
     Rest,
@@ -146,6 +148,7 @@ class Rpc(Generic[S_contra, P, R]):
 
     Attributes:
       name: identifies the RPC among those of its service.
+      needs: the least role that may call it.
       request: makes the request message and its tensors from the arguments.
       serve: calls the method of the service; returns the reply message and its tensors.
       result: decodes the reply message and its tensors.
@@ -165,6 +168,7 @@ class Rpc(Generic[S_contra, P, R]):
     """
 
     name: str
+    needs: AccessRole = field(kw_only=True)
     request: Callable[P, Outgoing]
     serve: Callable[[S_contra, Incoming], Awaitable[Outgoing]]
     result: Callable[[Any, list[Array]], R]
@@ -213,12 +217,12 @@ class Service(Generic[S_contra]):
     Attributes:
       name: the name that transports use.
       role: the role of the server that serves it, for messages.
-      open: opens a session of the service on a server, for the task that calls, if it is one, and
-        the user, "" if the caller has the server's own token.
+      open: opens a session of the service on a server, for the task that calls, if it is one, with
+        the rights of the caller.
       rpcs: its RPCs by name.
     """
 
     name: str
     role: str
-    open: Callable[[Any, Task | None, str], S_contra]
+    open: Callable[[Any, Task | None, Rights], S_contra]
     rpcs: Mapping[str, Rpc[S_contra, ..., Any]]

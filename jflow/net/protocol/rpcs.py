@@ -8,9 +8,11 @@ protobuf; those of steps are in `run_rpcs.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from jflow.base.cluster import Device, Task
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.plan_codec import plan_to_proto, plans_from_proto
@@ -101,6 +103,7 @@ REGISTER_STEP = Rpc(
         "registering the step on "
         + ", ".join(dict.fromkeys(str(Device.parse(plan.device).task) for plan in body.plans))
     ),
+    needs=AccessRole.READ,
 )
 
 
@@ -113,7 +116,7 @@ async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing)
+CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing, needs=AccessRole.READ)
 
 
 def _release(handle: int) -> Outgoing:
@@ -126,7 +129,7 @@ async def _serve_release(session: MasterSession | WorkerService, call: Incoming)
     return _DONE
 
 
-RELEASE = Rpc("release", _release, _serve_release, _nothing)
+RELEASE = Rpc("release", _release, _serve_release, _nothing, needs=AccessRole.READ)
 
 
 # Of the worker ----------------------------------------------------------------------------------
@@ -156,7 +159,12 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
 
 
 REGISTER_PLANS = Rpc(
-    "register_plans", _register_plans, _serve_register_plans, _read_registered, "registered"
+    "register_plans",
+    _register_plans,
+    _serve_register_plans,
+    _read_registered,
+    "registered",
+    needs=AccessRole.CLUSTER,
 )
 
 
@@ -170,7 +178,7 @@ def _table(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any]]
 MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
-    lambda server, _, user: server.open_master_session(user),
+    lambda server, _, rights: server.open_master_session(rights),
     _table(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, RELEASE),
         *rpcs_of(MasterSession).values(),
@@ -182,7 +190,7 @@ WORKER: Service[WorkerSession] = Service(
     "a worker",
     lambda server, caller, _: server.open_worker_session(caller),
     _table(
-        *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE),
+        *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, replace(RELEASE, needs=AccessRole.CLUSTER)),
         *rpcs_of(WorkerSession).values(),
     ),
 )

@@ -18,6 +18,7 @@ from jflow.base.cluster import Task
 from jflow.base.deadline.clock import boot_id, now
 from jflow.base.drivers.coroutines import Started
 from jflow.base.failpoints import async_failpoint
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array, SentArray
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
@@ -159,6 +160,7 @@ RUN_STEP = Rpc(
     _repeated_step,
     _begin_step,
     lambda session, envelope: session.watch_tasks(envelope.run_step.handle),
+    needs=AccessRole.READ,
 )
 
 
@@ -312,6 +314,7 @@ RUN_PLANS = Rpc(
     "traced",
     repeated=_repeated_plans,
     begin=_begin_plans,
+    needs=AccessRole.CLUSTER,
 )
 
 
@@ -377,6 +380,7 @@ SEND_TENSORS = Rpc(
     _nothing,
     repeated=_repeated_tensors,
     begin=_begin_tensors,
+    needs=AccessRole.CLUSTER,
 )
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.drivers.coroutines import Started
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array
 from jflow.net.protocol.credits import ReplySize
 from jflow.net.protocol.records import (
@@ -26,6 +27,7 @@ from jflow.net.protocol.records import (
     ServerInfo,
     StepOwner,
 )
+from jflow.net.protocol.rights import Rights
 from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
 from jflow.state.core.claims import ClaimedRuns
@@ -50,19 +52,19 @@ class WatchedCluster(Protocol):
       InvalidArgumentError: if the cluster has no such task.
     """
 
-    @remote(doing="inspecting the cluster")
+    @remote(needs=AccessRole.READ, doing="inspecting the cluster")
     async def inspect(
         self, request: StatusRequest, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
         """Reports the state and the activity of tasks; the task of this master first."""
 
-    @remote(doing="listing coordinators")
+    @remote(needs=AccessRole.READ, doing="listing coordinators")
     async def list_coordinators(
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
         """Reports the coordinators of the clients of tasks: each packed as a `CoordinatorList`."""
 
-    @remote(doing="reading what recorded steps have done", since=9)
+    @remote(needs=AccessRole.OPERATE, doing="reading what recorded steps have done", since=9)
     async def read_journals(
         self, positions: Sequence[JournalPosition], seconds: float, deadline: Deadline
     ) -> Sequence[TaskJournal]:
@@ -71,7 +73,7 @@ class WatchedCluster(Protocol):
         Tasks that do not answer are left out.
         """
 
-    @remote(doing="stopping tasks")
+    @remote(needs=AccessRole.OPERATE, doing="stopping tasks")
     async def stop(
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
@@ -161,23 +163,23 @@ class WorkerService(Protocol):
     def check_devices(self, handle: int) -> None:
         """Raises UnavailableError if registered plans are for a device that is stuck."""
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def list_coordinators(self) -> Array:
         """Returns the coordinators of the clients of the task, packed as u8[n]."""
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def inspect(self, request: StatusRequest) -> Array:
         """Reports the state and the activity of the task: a packed `TaskStatus`, u8[n]."""
 
-    @remote(since=9)
+    @remote(needs=AccessRole.CLUSTER, since=9)
     async def read_journal(self, position: int) -> JournalPart:
         """Returns what recorded steps have done on the task, from a position on."""
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def stop(self) -> None:
         """Stops the server of the task shortly after the reply to this call."""
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
 
@@ -220,7 +222,7 @@ class MasterSession(Protocol):
     def state(self) -> ClusterState:
         """The operations of the session on the state of the cluster."""
 
-    @remote(doing="listing the devices of {tasks}")
+    @remote(needs=AccessRole.READ, doing="listing the devices of {tasks}")
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
@@ -256,7 +258,7 @@ class MasterSession(Protocol):
         effect, it is applied once. With a number, it is recorded (`jflow.state.journal`).
         """
 
-    @remote(doing="running {n_steps} steps", since=10)
+    @remote(needs=AccessRole.READ, doing="running {n_steps} steps", since=10)
     async def run_steps(
         self,
         handle: int,
@@ -287,7 +289,7 @@ class MasterSession(Protocol):
           None if it cannot be begun so; nothing was done then.
         """
 
-    @remote(doing="telling the state of a coordinator")
+    @remote(needs=AccessRole.USE, doing="telling the state of a coordinator")
     async def publish_coordinator(self, packed: bytes, deadline: Deadline) -> None:
         """Takes the status of the client's coordinator, a packed `CoordinatorStatus`; b"" for none.
 
@@ -295,7 +297,7 @@ class MasterSession(Protocol):
           InvalidArgumentError: if it is malformed.
         """
 
-    @remote(doing="waiting for steps to trace")
+    @remote(needs=AccessRole.READ, doing="waiting for steps to trace")
     async def sample_steps(self, n_steps: int, seconds: float, deadline: Deadline) -> Array:
         """Traces the next steps of all clients of this master for an observer.
 
@@ -306,7 +308,7 @@ class MasterSession(Protocol):
           InvalidArgumentError: if it is asked for too many steps, or for none.
         """
 
-    @remote()
+    @remote(needs=AccessRole.READ, doing="finding what the session waits for")
     async def find_waits(self) -> SessionWaits:
         """Reports what the calls of this session wait for, from tasks that reply within 1 s."""
 
@@ -322,7 +324,7 @@ class MasterSession(Protocol):
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
 
-    @remote(doing="resetting containers")
+    @remote(needs=AccessRole.OPERATE, doing="resetting containers")
     async def reset(
         self,
         containers: Sequence[str],
@@ -336,6 +338,12 @@ class MasterSession(Protocol):
           InvalidArgumentError: if the cluster has no such task.
         """
 
+    def limit(self, rights: Rights) -> None:
+        """Takes the rights that its client has from now on, which are not of a lower role.
+
+        It ends if it has registered a step that they do not allow.
+        """
+
     def close(self) -> None:
         """Releases what the session registered, after its running calls were cancelled."""
 
@@ -346,12 +354,8 @@ class ServerRoles(Protocol):
     def info(self) -> ServerInfo:
         """Returns the current server info."""
 
-    def open_master_session(self, user: str) -> MasterSession:
-        """Opens a session for a client.
-
-        Args:
-          user: whose token the client has; "" if that of the server.
-        """
+    def open_master_session(self, rights: Rights) -> MasterSession:
+        """Opens a session for a client with these rights."""
 
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         """Opens a session for another server.

@@ -113,6 +113,7 @@ def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) ->
         doing,
         method=of_session,
         body=CALL,
+        needs=mark.needs,
         deadline_of=signature.deadline_of,
     )
 

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self
+
+from jflow.base.roles import AccessRole
 
 _SEPARATOR = ":"
 _PREFIX = "jflow"
@@ -81,10 +85,16 @@ class Users(Protocol):
     def accept(self, token_id: TokenId) -> bool:
         """Whether a user has such a token, which was not revoked and has not expired."""
 
+    def roles(self) -> Mapping[str, AccessRole] | None:
+        """Returns the role of each user, the same object until a change; None if it is unknown."""
+
 
 class _NoUsers:
     def accept(self, _: TokenId) -> bool:
         return False
+
+    def roles(self) -> Mapping[str, AccessRole]:
+        return MappingProxyType({})
 
 
 NO_USERS: Users = _NoUsers()

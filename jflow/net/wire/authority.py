@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from jflow.base.cluster import CLIENT_NAME, OF_TASKS, ClusterSpec, certified_name, split_address
 from jflow.base.files import replace_file
+from jflow.base.roles import AccessRole
 from jflow.net.wire.private_files import loose_place, read_private
 from jflow.net.wire.tls import AUTHORITY_FILE
 
@@ -29,13 +31,16 @@ _CLOCKS = timedelta(hours=1)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list[Path]:
+def write_certificates(
+    directory: Path, cluster: ClusterSpec, days: int, client_roles: Collection[AccessRole] = ()
+) -> list[Path]:
     """Writes the certificates of a cluster; reuses the CA of the directory if there is one.
 
     Args:
       directory: where to write; created if it does not exist, for its owner only.
       cluster: the tasks and their addresses.
       days: how long the certificates are valid.
+      client_roles: for each of them there is a certificate of clients that allows no higher role.
 
     Returns:
       The files of the tasks and of clients.
@@ -64,12 +69,15 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
             "elsewhere"
         )
     key, authority = _authority(directory)
+    files = [(name.removesuffix(OF_TASKS), name, hosts) for name, hosts in names.items()]
+    for role in sorted({*client_roles}):
+        files.append((f"client-of-role-{role}", CLIENT_NAME, (f"{role}.{CLIENT_NAME}",)))
     written = []
-    for name, hosts in names.items():
-        task_key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _identity(name, hosts, task_key, (key, authority), days)
-        path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
-        _write(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
+    for file_name, name, others in files:
+        own_key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _identity(name, others, own_key, (key, authority), days)
+        path = directory / f"{file_name}.pem"
+        _write(path, _pem(own_key) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
 
@@ -118,17 +126,20 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
 
 def _identity(
     name: str,
-    hosts: tuple[str, ...],
+    others: tuple[str, ...],
     key: ec.EllipticCurvePrivateKey,
     authority: tuple[ec.EllipticCurvePrivateKey, x509.Certificate],
     days: int,
 ) -> x509.Certificate:
-    """Makes the certificate of a task, or of clients, which no server can use."""
+    """Makes the certificate of a task, or of clients, which no server can use.
+
+    `others` are the host names of the task, or the name of the role of clients.
+    """
     authority_key, issuer = authority
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if name != CLIENT_NAME:
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    names = [x509.DNSName(name), *map(_alternative, hosts)]
+    names = [x509.DNSName(name), *map(_alternative, others)]
     issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
         _certificate_builder(key, _name(name), issuer.subject, days)

@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 
 from jflow.base.files import is_without_room, replace_file
 from jflow.base.logs import event
+from jflow.base.roles import AccessRole
 from jflow.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -41,6 +42,7 @@ _WRITABLE_BY_OTHERS = 0o022
 
 _Serial = Annotated[str, msgspec.Meta(pattern=f"^{SERIAL.pattern}$")]
 _Name = Annotated[str, msgspec.Meta(pattern=f"^{USER.pattern}$")]
+_Role = Literal["read", "use", "operate"]
 
 
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -61,9 +63,15 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class UserEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A user, and their tokens by serial."""
+    """A user.
+
+    Attributes:
+      tokens: their tokens by serial. Without any, what is theirs by its name is still theirs.
+      role: what they may do.
+    """
 
     tokens: Mapping[_Serial, TokenEntry] = {}
+    role: _Role = "operate"
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +134,7 @@ class UsersFile:
         self._read_at, self._has_failed = time.monotonic(), False
         # Without a file it does not matter where one could be; one that appears is checked.
         self._users = {} if self._stamp is None else read_users(path)
+        self._roles = _roles_of(self._users)
 
     def accept(self, token_id: TokenId) -> bool:
         """See `Users.accept`."""
@@ -133,6 +142,11 @@ class UsersFile:
         user = self._users.get(token_id.user)
         token = None if user is None else user.tokens.get(token_id.serial)
         return token is not None and not token.has_expired
+
+    def roles(self) -> Mapping[str, AccessRole] | None:
+        """See `Users.roles`."""
+        self._read_again()
+        return None if self._has_failed else self._roles
 
     def _read_again(self) -> None:
         """Reads the file if it has changed."""
@@ -146,7 +160,7 @@ class UsersFile:
         self._stamp, self._read_at = stamp, time.monotonic()
         try:
             self._users = {} if stamp is None else read_users(self._path)
-            self._has_failed = False
+            self._roles, self._has_failed = _roles_of(self._users), False
         except OpError as error:
             self._stamp = None  # it is read again: the error may pass without a change of the file
             event(_LOG, logging.ERROR, "users_unreadable", reason=error.message)
@@ -161,11 +175,17 @@ class UsersFile:
         )
 
 
-def make_token(path: Path, user: str) -> TokenId:
+def make_token(path: Path, user: str, role: AccessRole | None = None) -> TokenId:
     """Adds a user to a file, with a token.
 
+    Args:
+      path: of the file.
+      user: the name.
+      role: theirs; if None, the one that they had before their tokens were revoked, else the
+        highest one.
+
     Raises:
-      AlreadyExistsError: if there is such a user.
+      AlreadyExistsError: if there is such a user, with a token.
       InvalidArgumentError: if the name is not valid, or the file malformed.
       PermissionDeniedError: if the file cannot be read or written.
       ResourceExhaustedError: if the disk is full; the former file is kept.
@@ -176,11 +196,13 @@ def make_token(path: Path, user: str) -> TokenId:
             "letters, digits and '_.-' behind it"
         )
     with _changing(path) as users:
-        if user in users:
+        if user in users and users[user].tokens:
             raise AlreadyExistsError(
                 f"there is a user {user!r} in {path}; `jflow token rotate {user}` gives them "
                 "another token"
             )
+        if role is not None:
+            users[user] = UserEntry(role=_text_of(role))
         return _add(users, user)
 
 
@@ -212,10 +234,26 @@ def rotate_token(path: Path, user: str, keep_s: float = 0.0) -> TokenId:
 
 
 def revoke_tokens(path: Path, user: str) -> None:
-    """Removes a user and their tokens. Raises as `rotate_token`."""
+    """Removes the tokens of a user. Raises as `rotate_token`.
+
+    The user stays in the file, so that what belongs to them by its name is not shared from then on.
+    """
     with _changing(path) as users:
-        _known(users, user, path)
-        del users[user]
+        users[user] = msgspec.structs.replace(_known(users, user, path), tokens={})
+
+
+def set_role(path: Path, user: str, role: AccessRole) -> None:
+    """Gives a user another role. Raises as `rotate_token`."""
+    with _changing(path) as users:
+        users[user] = msgspec.structs.replace(_known(users, user, path), role=_text_of(role))
+
+
+def _roles_of(users: Mapping[str, UserEntry]) -> Mapping[str, AccessRole]:
+    return {user: AccessRole.of_user(entry.role) for user, entry in users.items()}
+
+
+def _text_of(role: AccessRole) -> _Role:
+    return next(text for text in get_args(_Role) if text == str(role))
 
 
 def _known(users: Mapping[str, UserEntry], user: str, path: Path) -> UserEntry:

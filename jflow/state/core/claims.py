@@ -9,6 +9,7 @@ from typing import Any
 
 from jflow.base.drivers import CoreDriver, Event, Job
 from jflow.base.logs import event
+from jflow.base.roles import AccessRole
 from jflow.errors import DeadlineExceededError
 from jflow.state.core.remote import remote
 from jflow.state.fencing import Claim, Fences
@@ -66,7 +67,7 @@ class ClaimedRuns:
         await self._learn(claim)
         self.fences.check(claim)
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def learn(self, name: str, epoch: int) -> int:
         """Refuses lower epochs of a name from now on and cancels the steps that run under them.
 

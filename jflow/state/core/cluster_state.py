@@ -10,6 +10,7 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.drivers import Job
 from jflow.base.drivers.driver import Mutex
+from jflow.base.roles import AccessRole
 from jflow.state.core.claiming import SessionClaim
 from jflow.state.core.mover import StateMover
 from jflow.state.core.remote import remote
@@ -58,7 +59,7 @@ class ClusterState:
         self._moving = moving or nullcontext()
         self._restores: list[CheckpointSaver] = []
 
-    @remote(doing="claiming {name!r}")
+    @remote(needs=AccessRole.OPERATE, doing="claiming {name!r}")
     async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
         """Claims a name for this session; returns the fencing epoch.
 
@@ -74,7 +75,7 @@ class ClusterState:
         async with self._call(f"claiming {name!r}", deadline):
             return await self._claim.make(name, epoch, connect_timeout)
 
-    @remote(doing="moving {states[0].name!r} to {target}")
+    @remote(needs=AccessRole.USE, doing="moving {states[0].name!r} to {target}")
     async def move(
         self,
         states: Sequence[StateId],
@@ -91,7 +92,7 @@ class ClusterState:
         async with self._call(f"moving state to {target}", deadline), self._moving:
             await StateMover(self._servers, states, target, hold_s, connect_timeout).move()
 
-    @remote(doing="saving {prefix!r}")
+    @remote(needs=AccessRole.USE, doing="saving {prefix!r}")
     async def save(
         self,
         prefix: str,
@@ -118,7 +119,7 @@ class ClusterState:
             saver = self._saver(prefix, items, connect_timeout, deadline)
             return (await saver.save(is_consistent, about)).to_bytes()
 
-    @remote(doing="restoring {prefix!r}")
+    @remote(needs=AccessRole.USE, doing="restoring {prefix!r}")
     async def restore(
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
     ) -> bytes:

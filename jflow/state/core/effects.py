@@ -13,6 +13,7 @@ from jflow.base.cluster import Task
 from jflow.base.drivers import CoreDriver, Event, Started, TimerHandle
 from jflow.base.drivers.driver import Mutex
 from jflow.base.failpoints import async_failpoint
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array
 from jflow.errors import AbortedError, DataLossError, InvalidArgumentError, OpError
 from jflow.state.core.remote import remote
@@ -233,7 +234,7 @@ class TaskEffects:
 
     # Decisions --------------------------------------------------------------------------------
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def decide(
         self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
     ) -> None:
@@ -258,7 +259,7 @@ class TaskEffects:
         if (action := async_failpoint("worker.after_decision")) is not None:
             await action
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def take_over(self, effect: Effect) -> Earlier:
         """Takes over from earlier attempts of a step; see `Ledger.take_over`.
 

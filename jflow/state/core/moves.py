@@ -19,6 +19,7 @@ from typing import NamedTuple
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
+from jflow.base.roles import AccessRole
 from jflow.base.values import Array
 from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpError
 from jflow.state.core.remote import remote
@@ -99,7 +100,7 @@ class StateMoves:
         copied._caller = object()
         return copied
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def hold(self, name: str, states: Sequence[StateId], target: str, seconds: float) -> None:
         """Bars new steps from using the state until the hold ends; waits for those that run.
 
@@ -119,7 +120,7 @@ class StateMoves:
             self._finish(name, has_moved=False)
             raise
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def save(self, name: str) -> SavedState:
         """Copies the held state of this task, which nothing uses until the hold ends."""
         hold = self._hold(name)
@@ -130,7 +131,7 @@ class StateMoves:
         await self._state.waited(departure.wanted)
         return SavedState(*await self._state.driver.work(departure.saved))
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def put(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
         """Keeps a copy of held state, which becomes the state if the hold ends as moved.
 
@@ -146,7 +147,7 @@ class StateMoves:
         copies = (self._state.containers, hold.states, hold.target, record, tensors)
         hold.arrival = await self._state.driver.work(Arrival, *copies, devices[hold.target])
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def end(self, name: str, end: End) -> None:
         """Ends a hold as kept, as moved, or as the source says.
 
@@ -169,7 +170,7 @@ class StateMoves:
                 if (action := async_failpoint("worker.after_move")) is not None:
                     await action
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def outcome(self, name: str) -> bool:
         """Returns, after the end of a hold, whether its state has moved away from this task."""
         while name in self._holds:

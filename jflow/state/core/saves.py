@@ -17,6 +17,7 @@ from operator import itemgetter
 from jflow.base.cluster import Task
 from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
+from jflow.base.roles import AccessRole
 from jflow.base.text import seconds_text
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.state.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
@@ -115,7 +116,7 @@ class StateSaves:
         """Notes that plans of the caller were released."""
         self._masters.released(handle)
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def pause(
         self,
         name: str,
@@ -145,7 +146,7 @@ class StateSaves:
             self._end_pause(name)
             raise
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def resume(self, name: str) -> bool:
         """Ends a pause; returns whether it was in force until now."""
         return self._end_pause(name)
@@ -160,7 +161,7 @@ class StateSaves:
 
     # Saves ------------------------------------------------------------------------------------
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def take(self, name: str, items: bytes, seconds: float) -> int:
         """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
 
@@ -190,7 +191,7 @@ class StateSaves:
             containers.reopen(closing)
         return snapshot.n_bytes
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def write(self, name: str, prefix: str) -> bytes:
         """Writes a snapshot to a shard; returns its packed `ShardRecord`.
 
@@ -231,7 +232,7 @@ class StateSaves:
             with suppress(OpError), locate(save.prefix, self._roots) as place:
                 place.storage.remove(place.file(save.shard.file))
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def commit(
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
@@ -247,7 +248,7 @@ class StateSaves:
         with self._naming_checkpoint("saving", prefix), locate(prefix, self._roots) as place:
             commit(place, number, shards, about=about)
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def end(self, name: str, is_committed: bool) -> None:
         """Drops a snapshot, and removes its shard unless it is committed."""
         save = self._end(name)
@@ -329,7 +330,7 @@ class StateSaves:
 
     # Restores ---------------------------------------------------------------------------------
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def load(self, name: str, prefix: str, items: bytes) -> int:
         """Reads state from a checkpoint without setting it; returns its size in bytes.
 
@@ -357,7 +358,7 @@ class StateSaves:
             restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
             return restore, checkpoint.about.get(CLAIMS, "")
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def close_writes(self, name: str, seconds: float) -> None:
         """Waits until no step of the task is between its writes.
 
@@ -376,7 +377,7 @@ class StateSaves:
         if closing is not None:
             self._state.containers.reopen(closing)
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def put(self, name: str, seconds: float) -> None:
         """Sets the state that `load` has read, at one moment. Raises as `take`."""
         restore = self._open.restores.pop(name, None)
@@ -391,7 +392,7 @@ class StateSaves:
         finally:
             self._reopen(name)
 
-    @remote()
+    @remote(needs=AccessRole.CLUSTER)
     async def forget(self, name: str) -> None:
         """Drops what `load` has read, and frees the state of sessions without registered plans."""
         self._forget(name)

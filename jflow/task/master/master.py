@@ -13,7 +13,15 @@ from jflow.base.deadline.clock import now
 from jflow.base.drivers import LoopDriver
 from jflow.base.logs import Field, event
 from jflow.errors import AbortedError, InvalidArgumentError, OpError
-from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
+from jflow.net.protocol import (
+    ALL_RIGHTS,
+    ClusterTasks,
+    MasterSession,
+    Rights,
+    ServerInfo,
+    WorkerService,
+    liveness_s,
+)
 from jflow.state.fencing import Claim, Fences
 from jflow.state.moves import Gate
 from jflow.state.watch import CoordinatorList, SessionStatus, StatusRequest
@@ -51,10 +59,10 @@ class Master:
         self._sampler = StepSampler()
         self._servers.fences.add_user(self._used_claims)
 
-    def open_session(self, user: str = "") -> MasterSession:
-        """Opens a session for a client, with the token of a user, or the server's own for ""."""
+    def open_session(self, rights: Rights = ALL_RIGHTS) -> MasterSession:
+        """Opens a session for a client with these rights."""
         calls = (self._reset, self._begin, self._close)
-        session = ClientSession(self._servers, self._sampler, *calls, next(self._numbers), user)
+        session = ClientSession(self._servers, self._sampler, *calls, next(self._numbers), rights)
         self._sessions[session] = now()
         return session
 
@@ -145,4 +153,4 @@ def _named(session: ClientSession) -> dict[str, Field]:
 
 
 def _by(session: ClientSession) -> dict[str, Field]:
-    return {"user": session.user} if session.user else {}
+    return {"user": session.rights.user} if session.rights.user else {}

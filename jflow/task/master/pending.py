@@ -52,6 +52,18 @@ async def find_waits(
     return SessionWaits((*_held_steps(servers, steps), *answered.found))
 
 
+def connection_waits(servers: ServerView, since: Mapping[Task, float]) -> list[SessionWait]:
+    """Returns the waits for tasks to which a session is connecting, and since when."""
+    info = servers.info()
+
+    def wait(task: Task) -> SessionWait:
+        address = info.cluster.task_address(task.job, task.index)
+        what = f"for {task} at {address} to start"
+        return SessionWait(0, str(info.task), WaitStatus("", 0, now() - since[task], what))
+
+    return [wait(task) for task in sorted(since)]
+
+
 def _held_steps(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
     """Yields the waits of steps that have not begun because the state that they use is held."""
     handles = {step.use: handle for handle, step in steps.items()}

@@ -24,6 +24,7 @@ from jflow.net.protocol import (
     DeviceRecord,
     Registered,
     ReplySize,
+    Rights,
     Staging,
     Started,
     StepOwner,
@@ -32,22 +33,17 @@ from jflow.net.protocol import (
 )
 from jflow.plan import Plan, verify_step
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core import ClusterState, EffectRunner, SessionClaim
+from jflow.state.core import EffectRunner, SessionClaim
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
 from jflow.state.journal import N_ATTEMPTS, recorded_ids
-from jflow.state.moves import MovedError, changes_of, is_restartable, states_of
-from jflow.state.watch import (
-    CoordinatorStatus,
-    SessionStatus,
-    SessionWait,
-    SessionWaits,
-    WaitStatus,
-)
+from jflow.state.moves import changes_of, is_restartable, states_of
+from jflow.state.watch import CoordinatorStatus, SessionStatus, SessionWaits
 from jflow.task.execution.repeated import RepeatedRun
 from jflow.task.master.inline import begin_inline, run_each
-from jflow.task.master.pending import N_STEP_IDS, find_waits
+from jflow.task.master.pending import N_STEP_IDS, connection_waits, find_waits
 from jflow.task.master.registering import Registrar
+from jflow.task.master.rights import GuardedState, SessionRights
 from jflow.task.master.sampling import StepSampler
 from jflow.task.master.step_runner import (
     RegisteredStep,
@@ -76,11 +72,12 @@ class ClientSession:
       began: called when it has registered its first step.
       closed: called when the session closes.
       number: counts the sessions of the master.
-      user: whose token its client has; "" if that of the server.
+      rights: those of its client.
 
     Attributes:
-      watch, state: see `MasterSession`.
-      number, user: as given.
+      watch, state, limit: see `MasterSession`.
+      number: as given.
+      rights: those that its client has now.
       coordinator: the status of its coordinator, as published by its client; None if it has none.
     """
 
@@ -94,13 +91,12 @@ class ClientSession:
         began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
         number: int,
-        user: str,
+        rights: Rights,
     ) -> None:
-        self.number, self.user = number, user
+        self.number = number
         self.coordinator: CoordinatorStatus | None = None
         self._servers = servers
         self._sampler = sampler
-        self._own_task = servers.info().task
         self._reset = reset
         self._on_begin = began
         self._on_close = closed
@@ -116,8 +112,10 @@ class ClientSession:
         self._connecting: dict[Task, float] = {}
         self._end: AbortedError | None = None
         self.watch = ClusterWatch(servers)
+        self.rights = SessionRights(rights, self._steps, self.end)
+        self.limit = self.rights.limit
         shared = (self._claim, self._running, self._check_open, self._registrar.patience)
-        self.state = ClusterState(servers, self, *shared)
+        self.state = GuardedState(self.rights, servers, self, *shared)
 
     @property
     def only_watches(self) -> bool:
@@ -130,15 +128,15 @@ class ClientSession:
         return self._claim.claim
 
     def _owner(self) -> StepOwner:
-        return StepOwner(self._claim.claim, self.number, self.user)
+        return StepOwner(self._claim.claim, self.number, self.rights.user)
 
     def status(self, age_s: float) -> SessionStatus:
         """Returns its status for watchers, given its age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
         restarted = tuple(map(str, self._registrar.restarted()))
-        n_steps, n_running = len(self._steps), len(self._running)
-        return SessionStatus(self.number, age_s, n_steps, n_running, claimed, restarted, self.user)
+        counts = len(self._steps), len(self._running)
+        return SessionStatus(self.number, age_s, *counts, claimed, restarted, self.rights.user)
 
     # Calls of the client ----------------------------------------------------------------------
 
@@ -183,6 +181,7 @@ class ClientSession:
         for plan in plans:
             by_task.setdefault(plan.device.task, []).append(plan)
         verify_step(plans, n_fetches)
+        self.rights.check_step(plans)
         states, may_restart = states_of(plans), is_restartable(plans)
         self._servers.gate.directory.check(states)
 
@@ -194,8 +193,9 @@ class ClientSession:
         if (action := async_failpoint("master.after_register")) is not None:
             await action
         try:
+            self.rights.check_step(plans)  # the users may have changed meanwhile
             use = self._servers.gate.directory.add(states, changes_of(plans), self)
-        except MovedError:
+        except OpError:
             await self._registrar.release(entries.values())
             raise
         handle = next(self._handles)
@@ -329,15 +329,8 @@ class ClientSession:
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
         answered = await find_waits(self._servers, self._steps, self._own_ids)
-        return SessionWaits(
-            (*map(self._connection_wait, sorted(self._connecting)), *answered.found)
-        )
-
-    def _connection_wait(self, task: Task) -> SessionWait:
-        """Returns the wait for a task to which the session is connecting."""
-        address = self._servers.info().cluster.task_address(task.job, task.index)
-        waited, what = now() - self._connecting[task], f"for {task} at {address} to start"
-        return SessionWait(0, str(self._own_task), WaitStatus("", 0, waited, what))
+        connecting = connection_waits(self._servers, self._connecting)
+        return SessionWaits((*connecting, *answered.found))
 
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """See `MasterSession.watch_tasks`."""

@@ -28,6 +28,7 @@ from jflow.net.protocol import (
     Endpoint,
     MasterSession,
     OwnTask,
+    Rights,
     Secret,
     ServerInfo,
     ServerLocation,
@@ -401,8 +402,8 @@ class _Running:
     def set_cluster(self, cluster: ClusterSpec) -> None:
         self.tasks.cluster = cluster
 
-    def open_master_session(self, user: str) -> MasterSession:
-        return self.master.open_session(user)
+    def open_master_session(self, rights: Rights) -> MasterSession:
+        return self.master.open_session(rights)
 
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)

@@ -21,6 +21,7 @@ from jflow.base.cluster import ClusterSpec, Device, Target, Task
 from jflow.base.deadline import FOREVER
 from jflow.base.drivers.coroutines import Started
 from jflow.net.protocol import (
+    ALL_RIGHTS,
     ClusterTasks,
     DeviceRecord,
     Endpoint,
@@ -200,7 +201,7 @@ class Host:
         device = DeviceRecord(Device(self.task, "CPU", 0), "cpu", self.incarnation)
         return ServerInfo(self.task, self.incarnation, self.cluster, (device,), 5)
 
-    def open_master_session(self, user=""):
+    def open_master_session(self, rights=ALL_RIGHTS):
         self.sessions.append(Session(self.script))
         return self.sessions[-1]
 

@@ -22,13 +22,14 @@ from jflow.errors import InvalidArgumentError, UnavailableError
 from jflow.net.protocol import MasterSession, WorkerSession
 from jflow.net.protocol.handshake import VERSION
 from jflow.net.protocol.records import DeviceRecord
-from jflow.net.protocol.signatures import MethodSignature, Since, rpc_of, rpcs_of
+from jflow.net.protocol.signatures import MethodSignature, Since, rpcs_of
 from jflow.state.core import ClaimedRuns, SavedState, StateMoves
 from jflow.state.effects import Earlier, Effect, Phase
 from jflow.state.journal import JournalPosition
 from jflow.state.moves import End, StateId
 from jflow.state.watch import StatusRequest, TaskReport, TaskState
 from tests.drawn import examples
+from tests.net.protocol.example_calls import example_call
 
 METHODS = {
     f"{role}'s {rpc.name}": method
@@ -211,38 +212,12 @@ def test_the_messages_of_this_version_are_those_that_were_recorded():
     """
     lines = []
     for name, method in METHODS.items():
-        hints = typing.get_type_hints(method)
-        arguments = [_example(hints[one]) for one in [*inspect.signature(method).parameters][1:]]
-        envelope, _ = rpc_of(method).envelope(*arguments)
+        envelope, _ = example_call(method)
         lines.append(f"{name}: {envelope.SerializeToString().hex()}\n")
     text = "".join(lines)
     if os.environ.get("JFLOW_RENEW_GOLDEN"):
         RECORDED.write_text(text)
     assert RECORDED.read_text() == text
-
-
-def _example(annotation: Any) -> Any:
-    """One value of an annotation, the same in every run."""
-    fixed: dict[Any, Any] = {
-        str: "text",
-        int: 7,
-        float: 1.5,
-        bool: True,
-        bytes: b"bytes",
-        Task: Task("ps", 0),
-        Deadline: FOREVER,
-        StateId: StateId("/job:ps/task:0/device:CPU:0", "variable", "", "x"),
-        Effect: Effect("client", 1, 2),
-        End: End.MOVED,
-        Array: np.arange(2, dtype=np.int32),
-        StatusRequest: StatusRequest(("sessions",)),
-        JournalPosition: JournalPosition(Task("ps", 0), 7, 3),
-    }
-    if annotation in fixed:
-        return fixed[annotation]
-    inner = typing.get_args(annotation)[-1 if typing.get_origin(annotation) is Mapping else 0]
-    value = _example(inner)
-    return {"key": value} if typing.get_origin(annotation) is Mapping else [value]
 
 
 def _packed(arguments: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.base.cluster import Target, Task
+from jflow.base.roles import AccessRole
 from jflow.net.protocol import Secret
 from jflow.net.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.net.protocol.rpcs import MASTER, WORKER
@@ -28,6 +29,9 @@ class Known:
 
     def accept(self, token_id):
         return token_id in self.accepted
+
+    def roles(self):
+        return {token_id.user: AccessRole.OPERATE for token_id in self.accepted}
 
 
 def meet(own, server=CLUSTER, users=NO_USERS, service=MASTER.name):

@@ -14,10 +14,13 @@ import pytest
 
 from jflow import errors
 from jflow.base.cluster import Target, Task, certified_name, split_address
+from jflow.base.roles import AccessRole
 from jflow.net.protocol import MasterClient, Peer, Secret
 from jflow.net.protocol.admission import enter, new_nonce
 from jflow.net.protocol.handshake import Caller, CallerHandshake
+from jflow.net.protocol.identity import certificate_refusal, certified_role
 from jflow.net.protocol.rpcs import WORKER
+from jflow.net.protocol.v1 import handshake_pb2 as pb
 from jflow.net.wire import machine_id
 from jflow.net.wire.grpc_channels import aio_channel, method_of
 from jflow.net.wire.grpc_client import GrpcTransport
@@ -400,3 +403,31 @@ def test_a_task_may_open_sessions_as_clients_do(made: Path) -> None:
     with server(load(made, TASK)) as (host, address):
         session(load(made, WORKER_0), address)
         assert len(host.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "role"),
+    [
+        (None, AccessRole.CLUSTER),
+        ({"client.jflow"}, AccessRole.CLUSTER),
+        ({"worker-0.jflow", "localhost"}, AccessRole.CLUSTER),
+        ({"client.jflow", "read.client.jflow"}, AccessRole.READ),
+        ({"client.jflow", "OPERATE.client.jflow", "use.client.jflow"}, AccessRole.USE),
+        ({"client.jflow", "all.client.jflow"}, None),
+        ({"client.jflow", "*.client.jflow"}, None),
+        ({"client.jflow", "cluster.client.jflow"}, None),
+        ({"worker-0.jflow", "read.client.jflow"}, AccessRole.READ),
+    ],
+)
+def test_names_in_a_certificate_say_the_highest_role(names, role) -> None:
+    hello = pb.Hello(caller=str(WORKER_0))
+    found = names and frozenset(names)
+    if role is None:
+        with pytest.raises(ValueError, match="there is no role"):
+            certified_role(found)
+    else:
+        assert certified_role(found) == role
+    refusal = certificate_refusal(found, hello, is_of_servers=False)
+    assert (refusal is None) == (role is not None)
+    is_task = found is None or found == {"worker-0.jflow", "localhost"}
+    assert (certificate_refusal(found, hello, is_of_servers=True) is None) == is_task

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jflow.base.roles import AccessRole
 from jflow.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -21,6 +22,7 @@ from jflow.net.wire.users import (
     read_users,
     revoke_tokens,
     rotate_token,
+    set_role,
     users_path,
 )
 
@@ -60,6 +62,34 @@ def test_a_former_token_is_accepted_for_the_time_that_is_given(path, monkeypatch
     assert {*read_users(path)["ann"].tokens}.isdisjoint({former.serial, second.serial})
 
 
+def test_roles_are_those_of_the_file_at_that_moment(path):
+    users = UsersFile(path)
+    assert users.roles() == {}
+    make_token(path, "ann")
+    make_token(path, "bob", AccessRole.USE)
+    roles = users.roles()
+    assert roles == {"ann": AccessRole.OPERATE, "bob": AccessRole.USE}
+    assert users.roles() is roles
+    set_role(path, "ann", AccessRole.READ)
+    assert users.roles() == {"ann": AccessRole.READ, "bob": AccessRole.USE}
+    rotate_token(path, "ann")
+    assert users.roles()["ann"] == AccessRole.READ
+    with pytest.raises(NotFoundError, match="no user 'carl'"):
+        set_role(path, "carl", AccessRole.READ)
+
+
+def test_a_user_without_tokens_stays_and_keeps_the_role(path):
+    users, ann = UsersFile(path), make_token(path, "ann", AccessRole.USE)
+    revoke_tokens(path, "ann")
+    assert not users.accept(ann)
+    assert users.roles() == {"ann": AccessRole.USE}
+    assert users.accept(make_token(path, "ann"))
+    assert users.roles() == {"ann": AccessRole.USE}
+    revoke_tokens(path, "ann")
+    make_token(path, "ann", AccessRole.OPERATE)
+    assert users.roles() == {"ann": AccessRole.OPERATE}
+
+
 def test_names_that_cannot_be_are_refused_and_known_ones_are_not_made_again(path):
     for name in ("", "Ann", "a b", "a" * 64, "ä", "-a", "../a", "a\n"):
         with pytest.raises(InvalidArgumentError, match="cannot be the name of a user"):
@@ -85,6 +115,11 @@ def test_names_that_cannot_be_are_refused_and_known_ones_are_not_made_again(path
         '{"users": {"ann": {"tokens": {"12": {"made": 0}}}}}',
         '{"users": {"ann": {"tokens": {"0123456789abcdef": {}}}}}',
         '{"users": {"ann": {"tokens": {"0123456789abcdef": {"made": 0, "role": "all"}}}}}',
+        '{"users": {"ann": {"role": "all"}}}',
+        '{"users": {"ann": {"role": "cluster"}}}',
+        '{"users": {"ann": {"role": "Use"}}}',
+        '{"users": {"ann": {"role": 3}}}',
+        '{"users": {"ann": {"role": null}}}',
     ],
 )
 def test_a_malformed_file_is_an_error_and_accepts_no_user(path, content, caplog):
@@ -93,6 +128,7 @@ def test_a_malformed_file_is_an_error_and_accepts_no_user(path, content, caplog)
     assert users.accept(ann)
     path.write_bytes(content.encode("latin-1"))
     assert not users.accept(ann)
+    assert users.roles() is None
     assert [one.msg for one in caplog.records] == ["users_unreadable"]
     for act in (read_users, UsersFile, lambda one: make_token(one, "bob")):
         with pytest.raises(InvalidArgumentError, match=rf"{path} is malformed"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
+from jflow.base.roles import AccessRole
 from jflow.testing import start_servers
 from tests.certificates import make_certificates
 
@@ -34,6 +35,30 @@ def test_a_program_needs_no_change(directory: Path, monkeypatch: pytest.MonkeyPa
             assert session.run(x + 1.0) == 4.0
         monkeypatch.delenv("JFLOW_TLS_DIR")
         with pytest.raises(tf.errors.UnauthenticatedError, match=r"encrypts its streams"):
+            tf.Session.reset(worker.target)
+
+
+@pytest.mark.parametrize("transport", ["grpc", "tcp"])
+def test_a_certificate_of_clients_may_have_a_role(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    """It is the highest one of its owner, whatever the token allows."""
+    monkeypatch.setenv("JFLOW_TRANSPORT", transport)  # within a process nothing is encrypted
+    cluster = {"ps": ["127.0.0.1:0"], "worker": ["127.0.0.1:0"]}
+    with tf.device("/job:ps/task:0"):
+        x = tf.Variable(3.0)
+    with ExitStack() as stack:
+        _, worker = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        with tf.Session(worker.target) as session:
+            session.run(x.initializer)
+        make_certificates(directory, cluster, client_roles=[AccessRole.READ])
+        (directory / "client-of-role-read.pem").replace(directory / "client.pem")
+        with tf.Session(worker.target) as session:
+            assert session.run(x + 1.0) == 4.0
+            with pytest.raises(tf.errors.PermissionDeniedError) as refusal:
+                session.run(x.assign_add(1.0))
+        assert "the certificate of this client has the role 'read'" in refusal.value.message
+        with pytest.raises(tf.errors.PermissionDeniedError, match="resetting containers needs"):
             tf.Session.reset(worker.target)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,9 @@ import pytest
 import jflow as tf
 from jflow.cli.main import main
 from jflow.errors import OpError, UnauthenticatedError
-from jflow.net.protocol.tokens import TokenId
-from jflow.net.wire import load_secret
 from jflow.net.wire.users import make_token, revoke_tokens, rotate_token
 from jflow.testing import start_servers, wait_until
+from tests.task.server.users import as_user
 
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 
@@ -33,15 +32,6 @@ def target(users: Path) -> Iterator[str]:
     """A worker of a cluster with a parameter server."""
     with ExitStack() as stack:
         yield start_servers(stack.enter_context, {"ps": 1, "worker": 1})[1].target
-
-
-@contextmanager
-def as_user(token_id: TokenId) -> Iterator[None]:
-    """Context manager in which this process has the token of a user."""
-    token = load_secret().token_of(token_id)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JFLOW_TOKEN", token)
-        yield
 
 
 def counter() -> tuple[tf.Variable, tf.Operation]:

@@ -1,0 +1,116 @@
+"""What the client of a session may do with the state of the cluster, by its rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jflow.base.deadline import Deadline
+from jflow.base.roles import AccessRole
+from jflow.errors import AbortedError, PermissionDeniedError
+from jflow.net.protocol import Rights
+from jflow.plan import Plan
+from jflow.state.checkpoint_files import local_path
+from jflow.state.core import ClusterState
+from jflow.state.moves import StateId, changes_of, states_of
+from jflow.state.saves import StateItems
+from jflow.task.master.step_runner import RegisteredStep
+
+
+class SessionRights:
+    """The rights of a session's client, which decide on the steps that it registers.
+
+    Args:
+      rights: those that it has when the session opens.
+      steps: what the session has registered.
+      end: ends the session.
+    """
+
+    def __init__(
+        self,
+        rights: Rights,
+        steps: Mapping[int, RegisteredStep],
+        end: Callable[[AbortedError], None],
+    ) -> None:
+        self._steps = steps
+        self._end = end
+        self.now = rights
+
+    @property
+    def user(self) -> str:
+        """The user whose token the client has; "" for the token of the server."""
+        return self.now.user
+
+    def check_step(self, plans: Sequence[Plan]) -> None:
+        """Checks that the client may run a step.
+
+        Raises:
+          PermissionDeniedError: if it may not.
+        """
+        if self.now.role >= AccessRole.OPERATE:
+            return
+        self.now.check_states(sorted(states_of(plans)))
+        changed = sorted(state for change in changes_of(plans) for state in change)
+        if changed and self.now.role < AccessRole.USE:
+            raise self.now.refusal(AccessRole.USE, f"running a step that may change {changed[0]}")
+
+    def limit(self, rights: Rights) -> None:
+        """See `MasterSession.limit`."""
+        self.now = rights
+        try:
+            for step in self._steps.values():
+                self.check_step(step.plans)
+        except PermissionDeniedError as error:
+            self._end(AbortedError(f"this session has ended: {error.message}"))
+
+
+class GuardedState(ClusterState):
+    """The operations of a session on the state of the cluster, as far as its rights allow them.
+
+    Args:
+      rights: those of its client.
+      args: as for `ClusterState`.
+    """
+
+    def __init__(self, rights: SessionRights, *args: Any) -> None:
+        super().__init__(*args)
+        self._rights = rights
+
+    async def move(
+        self,
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> None:
+        """See `ClusterState.move`."""
+        self._rights.now.check_states(states)
+        await super().move(states, target, hold_s, connect_timeout, deadline)
+
+    async def save(
+        self,
+        prefix: str,
+        items: bytes,
+        is_consistent: bool,
+        about: Mapping[str, str],
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> bytes:
+        """See `ClusterState.save`."""
+        self._check_use(prefix, items)
+        return await super().save(prefix, items, is_consistent, about, connect_timeout, deadline)
+
+    async def restore(
+        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
+    ) -> bytes:
+        """See `ClusterState.restore`."""
+        self._check_use(prefix, items)
+        return await super().restore(prefix, items, connect_timeout, deadline)
+
+    def _check_use(self, prefix: str, items: bytes) -> None:
+        """Raises PermissionDeniedError if the client may not use the path or the state."""
+        rights = self._rights.now
+        if rights.role < AccessRole.OPERATE:
+            rights.check_path(local_path(prefix))
+            rights.check_states(item.state for item in StateItems.from_bytes(items).items)
