@@ -88,7 +88,7 @@ def _groups(account: Account) -> Iterator[_Group]:
     yield "task", None
     yield "container", account.container
     if account.creator.master:
-        yield "session", account.creator[:2]
+        yield "session", account.creator  # with the user: a master that restarts counts from 1
     if account.creator.user:
         yield "user", account.creator.user
 

@@ -187,3 +187,9 @@ def test_what_was_charged_and_freed_leaves_nothing(
         usage.add(account, -amount)
     assert usage.accounts() == {}
     usage.charge({Account("a", ANN): 8 * BLOCK})
+
+
+def test_a_session_of_a_restarted_master_does_not_share_the_quota_of_another_user() -> None:
+    usage = usage_of(session=100)
+    usage.charge({Account("", ANN): 90})
+    usage.charge({Account("", ChargedSession(ANN.master, ANN.session, "bob")): 90})
