@@ -1,9 +1,17 @@
-"""A client that waits in a dequeue until it is killed: its arguments are a target and a count."""
+"""A client that waits in dequeues until it is killed; prints a line once all of them have begun.
+
+Its arguments are a target, how many elements each dequeue takes, and how many dequeues there are.
+"""
 
 import sys
 
 import jflow as tf
 
+target, n_elements, n_waits = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 queue = tf.FIFOQueue(10, [tf.int32], [()], shared_name="waited_for")
-with tf.Session(sys.argv[1]) as session:
-    session.run(queue.dequeue_many(int(sys.argv[2])))
+elements, size = queue.dequeue_many(n_elements), queue.size()
+with tf.Session(target) as session:
+    waits = [session.run_async(elements) for _ in range(n_waits)]
+    session.run(size)  # which is answered behind them
+    print("waiting", flush=True)
+    waits[0].result()

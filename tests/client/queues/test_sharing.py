@@ -191,17 +191,21 @@ def test_a_step_of_a_session_that_is_closed_is_cancelled(backend: Backend) -> No
         sess.run(queue.size())
 
 
-def test_a_killed_client_gives_back_what_it_had_taken(cluster: Backend) -> None:
+@pytest.mark.parametrize("n_waits", [1, 1000])
+def test_a_killed_client_gives_back_what_it_had_taken(cluster: Backend, n_waits: int) -> None:
     queue = integers(shared_name="waited_for")
     with session(cluster) as sess:
         driver = Driver(queue, sess)
         driver.put(1, 2)
-        with script_process(WAITING, cluster.targets[-1], "3") as client:
+        with script_process(WAITING, cluster.targets[-1], "3", str(n_waits)) as client:
+            assert client.read_line() == "waiting"
             wait_until(lambda: driver.size == 0)
             client.kill()
         wait_until(lambda: driver.size == 2)
-        driver.put(3)
-        assert driver.take(3) == [1, 2, 3]
+        for number in range(3, 11):  # what still waits would take them
+            driver.put(number)
+            assert driver.size == number
+        assert driver.take(10) == [*range(1, 11)]
 
 
 def test_reset_cancels_what_waits_there_and_frees_the_queue(cluster: Backend) -> None:

@@ -226,6 +226,37 @@ def test_batches_in_exactly_once_mode_are_applied_once_although_a_worker_is_kill
     assert coordinator.metrics().closure_execution.count < len(values)
 
 
+def test_exactly_once_counts_every_closure_once_although_a_stopped_worker_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the worker still wants to commit when it goes on is refused."""
+    monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
+    with ProcessCluster(ps=1, workers=2) as cluster:
+        strategy = ParameterServerStrategy(cluster.cluster_spec)
+        with ClusterCoordinator(strategy) as coordinator:
+            with strategy.scope():
+                counter = tf.Variable(0, name="exact")
+
+            @tf.function
+            def count() -> Any:
+                return counter.assign_add(1)
+
+            coordinator.fetch([coordinator.schedule(count, worker=n) for n in (0, 1)])
+            values = [coordinator.schedule(count, effects="exactly_once") for _ in range(200)]
+            wait_until(values[50].done, "some closures to end")
+            cluster.pause("worker", 0)
+            values += [coordinator.schedule(count, effects="exactly_once") for _ in range(100)]
+            coordinator.join(PATIENCE_S)
+            assert coordinator.metrics().put_back > 0, "the stopped worker had some"
+            cluster.resume("worker", 0)
+            wait_until(lambda: is_up(coordinator, 0), "the worker to be used again")
+            coordinator.schedule(count, worker=0, effects="exactly_once").fetch(PATIENCE_S)
+            assert counter.value() == 2 + len(values) + 1
+            found = sorted(int(n) for n in coordinator.fetch(values))
+            assert found == list(range(3, len(values) + 3))
+        strategy.close()
+
+
 def test_exactly_once_refuses_queues_at_the_caller(coordinator: ClusterCoordinator) -> None:
     queue = a_queue(coordinator, "refused")
 
