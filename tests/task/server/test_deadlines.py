@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import psutil
@@ -15,7 +15,7 @@ import pytest
 
 import jflow as tf
 from jflow.launch.testing.programs import pause_process
-from jflow.testing import PATIENCE_S, ProcessCluster, wait_until
+from jflow.testing import PATIENCE_S, ProcessCluster, start_servers, wait_until
 from tests.clusters import BACKENDS, Backend
 
 SHORT = tf.ConfigProto(operation_timeout_in_ms=50)
@@ -260,6 +260,30 @@ def test_a_step_whose_peer_is_down_ends_at_its_deadline_and_names_the_peer(down:
             assert f"50 ms and was cancelled while {down.connecting}" in str(caught.value)
             assert caught.value.task == down.task
         assert session.run(a) == 2.0, "the session stays usable"
+
+
+def test_a_step_that_is_given_up_leaves_nothing_on_any_task() -> None:
+    with ExitStack() as stack:
+        running = start_servers(stack.enter_context, {"ps": 1, "worker": 2})
+        tables = [server.worker._context.rendezvous for server in running]
+        with tf.device("/job:ps/task:0"):
+            queue = tf.FIFOQueue(1, [tf.float32], [()])
+            never = queue.dequeue()
+        with tf.device("/job:worker/task:1"):
+            given = tf.placeholder(tf.float32, [])
+            step = never + given * 2.0
+        with tf.Session(running[1].target) as session:
+            session.run(queue.enqueue(1.0))
+            assert session.run(step, {given: 1.0}) == 3.0
+            before = [table.n_opened for table in tables]
+            for _ in range(20):
+                with pytest.raises(tf.errors.DeadlineExceededError):
+                    session.run(step, {given: 1.0}, tf.RunOptions(timeout_in_ms=100))
+            assert tables[0].n_opened > before[0], "the tasks have begun some"
+            assert tables[2].n_opened > before[2]
+            wait_until(lambda: not any(table._steps for table in tables), "all steps to end")
+            session.run(queue.enqueue(3.0))
+            assert session.run(step, {given: 1.0}) == 5.0
 
 
 def test_a_peer_that_does_not_answer_for_the_connect_timeout_is_unavailable(down: Down) -> None:

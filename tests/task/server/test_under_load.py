@@ -87,7 +87,7 @@ def test_a_server_that_is_told_to_end_under_load_loses_no_step_that_it_has_answe
         spec = {**ps.cluster_spec.as_dict(), "worker": [f"127.0.0.1:{port}"]}
         command = ["-m", "jflow", "server", "--cluster", json.dumps(spec), "--job", "worker"]
         worker = stack.enter_context(
-            ProgramProcess([*command, "--task", "0"], zygote=shared_zygote())
+            ProgramProcess([*command, "--index", "0"], zygote=shared_zygote())
         )
         assert "is ready" in worker.read_line()
         count, add = counter("count")
