@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos soak fuzz format protos api docs bench \
+.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos soak fuzz faults shown format protos api docs bench \
   bench-placement placement-optima lock sbom clean help
 
 help: ## this list
@@ -58,6 +58,20 @@ soak: $(VENV)/.dev ## works for 20 minutes, or HOURS, and finds what grows
 
 fuzz: $(VENV)/.dev ## mutated programs, plans, frames and graph files, of JFLOW_FUZZ_SEED; nothing may end, grow or raise what is not jflow's
 	$(BIN)/python -m tests.fuzz
+
+# The sizes of the matrix, where they are not those of the parts.
+faults: export JFLOW_CHAOS_SERVERS = 200
+faults: export JFLOW_CHAOS_COORDINATORS = 100
+faults: export JFLOW_CHAOS_SAVES = 500
+faults: export JFLOW_FUZZ_PROGRAMS = 986000
+faults: export JFLOW_FUZZ_SECONDS = 36000
+faults: ## the fault matrix of docs/reliability.md at its large size, for most of a day; what is said is kept in build/faults.txt
+	mkdir -p build
+	bash -o pipefail -c '$(MAKE) --keep-going shown chaos fuzz soak 2>&1 | tee build/faults.txt'
+
+shown: $(VENV)/.dev ## the tests that docs/reliability.md names, the long ones too
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 \
+	  $$(grep -o 'tests/[a-z0-9_/]*\.py::[a-z0-9_]*' docs/reliability.md | sort -u)
 
 test-libraries: $(VENV)/.libraries ## libraries on JAX that jflow does not depend on, in an environment of their own
 	$(VENV)/libraries/bin/python -m pytest tests/libraries

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clusters import BACKENDS
-from tests.collected import ALL_IDS
+from tests.collected import ids_in
 
 TESTS = Path(__file__).parent
 TABLE = tomllib.loads((TESTS / "semantics_rows.toml").read_text())
@@ -32,28 +30,11 @@ ROWS: list[dict[str, Any]] = [row for row in TABLE["row"] if "left_out" not in r
 def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
     """The parameters of each test in the files that the rows name, by its id without them."""
     files = {test.partition("::")[0] for row in ROWS for test in row["tests"]}
-    tests = request.config.stash[ALL_IDS]
-    if not files <= {test.partition("::")[0] for test in tests}:  # a part of the suite is run
-        tests = collected_by_pytest(sorted(files))
     found: dict[str, set[str]] = defaultdict(set)
-    for line in tests:
+    for line in ids_in(files, request.config):
         test, _, parameters = line.partition("[")
         found[test].update(re.split(r"[-\]]", parameters))
     return found
-
-
-def collected_by_pytest(files: list[str]) -> list[str]:
-    """The ids of all tests of some files, and other lines."""
-    options = ["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *files],
-        cwd=TESTS.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
 
 
 def backends(row: dict[str, Any], collected: dict[str, set[str]]) -> set[str]:

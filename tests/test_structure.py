@@ -517,6 +517,19 @@ def test_jax_internals_are_touched_in_one_file_only() -> None:
     assert [path.name for path in touching] == ["internals.py"]
 
 
+def test_the_time_of_day_ends_no_wait() -> None:
+    """It may be set at any moment. Certificates, tokens and epochs are about days."""
+    reading = re.compile(r"\btime\.time(_ns)?\b|from time import.*\btime\b|\bdatetime\.(utc)?now\b")
+    wings = ("base", "net", "plan", "state", "task")
+    found = {
+        path.relative_to(ROOT / "jflow").as_posix()
+        for path in SOURCES
+        if path.relative_to(ROOT / "jflow").parts[0] in wings and reading.search(path.read_text())
+    }
+    drivers = {f"base/drivers/{name}.py" for name in ("loop", "threads")}  # for epochs of claims
+    assert found == drivers | {"net/wire/authority.py", "net/wire/users.py"}
+
+
 def test_the_architecture_page_draws_every_wing_and_room() -> None:
     """A line of the drawing begins with the names of wings or, indented, of rooms of a wing."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
