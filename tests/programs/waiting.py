@@ -11,7 +11,7 @@ target, n_elements, n_waits = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 queue = tf.FIFOQueue(10, [tf.int32], [()], shared_name="waited_for")
 elements, size = queue.dequeue_many(n_elements), queue.size()
 with tf.Session(target) as session:
-    waits = [session.run_async(elements) for _ in range(n_waits)]
+    begun = [session.run_async(elements) for _ in range(n_waits)]
     session.run(size)  # which is answered behind them
     print("waiting", flush=True)
-    waits[0].result()
+    begun[0].result()

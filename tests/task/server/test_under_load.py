@@ -56,7 +56,7 @@ def test_resets_of_a_container_end_its_own_steps_and_change_nothing_of_another_o
         freed = tf.Variable(np.int32(7), name="freed")
         queue = tf.FIFOQueue(1, [tf.int32], [()], shared_name="q")
         with tf.control_dependencies([begin]):
-            waits = queue.dequeue()
+            never = queue.dequeue()
     is_over = Event()
     with tf.Session(other.target) as session, ThreadPoolExecutor(2) as threads:
         session.run([kept.initializer, begun.initializer])
@@ -65,7 +65,7 @@ def test_resets_of_a_container_end_its_own_steps_and_change_nothing_of_another_o
             for number in range(1, n + 1):
                 with tf.Session(resetting.target) as ending:
                     ending.run(freed.initializer)
-                    waiting = threads.submit(ending.run, waits)
+                    waiting = threads.submit(ending.run, never)
                     wait_until(lambda number=number: session.run(begun) == number)
                     tf.Session.reset(resetting.target, ["freed"])
                     assert isinstance(waiting.exception(PATIENCE_S), tf.errors.CancelledError)
@@ -115,8 +115,7 @@ def test_nothing_expires_when_the_time_of_day_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
-    time_of_day, offset = time.time, 0.0
-    monkeypatch.setattr(time, "time", lambda: time_of_day() + offset)
+    time_of_day = time.time
     count, add = counter("count")
     with tf.device(PS):
         queue = tf.FIFOQueue(1, [tf.int32], [()], shared_name="q")
@@ -132,6 +131,7 @@ def test_nothing_expires_when_the_time_of_day_is_set(
         waiting = threads.submit(session.run, get, options=limit)
         n = 0
         for offset in (3600.0, -3600.0):
+            monkeypatch.setattr(time, "time", lambda offset=offset: time_of_day() + offset)
             end = time.monotonic() + 1.0  # in all, longer than a silent peer is waited for
             while time.monotonic() < end:
                 n += 1
@@ -140,5 +140,3 @@ def test_nothing_expires_when_the_time_of_day_is_set(
         assert connection.claim("run", epoch) == epoch
         session.run(put)
         assert waiting.result(PATIENCE_S) == 5
-
-
