@@ -65,6 +65,7 @@ faults: export JFLOW_CHAOS_COORDINATORS = 100
 faults: export JFLOW_CHAOS_SAVES = 500
 faults: export JFLOW_FUZZ_PROGRAMS = 986000
 faults: export JFLOW_FUZZ_SECONDS = 36000
+faults: export HOURS = 4
 faults: ## the fault matrix of docs/reliability.md at its large size, for most of a day; what is said is kept in build/faults.txt
 	mkdir -p build
 	bash -o pipefail -c '$(MAKE) --keep-going shown chaos fuzz soak 2>&1 | tee build/faults.txt'
