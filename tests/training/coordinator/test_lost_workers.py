@@ -243,8 +243,11 @@ def test_exactly_once_counts_every_closure_once_although_a_stopped_worker_goes_o
 
             coordinator.fetch([coordinator.schedule(count, worker=n) for n in (0, 1)])
             cluster.pause("worker", 0)
-            values = [coordinator.schedule(count, effects="exactly_once") for _ in range(100)]
-            wait_until(lambda: n_running(coordinator, 0) > 0, "the stopped worker to have some")
+            values, n_stopped = [], 0
+            for _ in range(100):
+                values.append(coordinator.schedule(count, effects="exactly_once"))
+                n_stopped = max(n_stopped, n_running(coordinator, 0))
+            assert n_stopped > 0, "the stopped worker has some"
             coordinator.join(PATIENCE_S)
             cluster.resume("worker", 0)
             wait_until(lambda: is_up(coordinator, 0), "the worker to be used again")
