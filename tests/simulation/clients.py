@@ -34,6 +34,7 @@ from jflow.state.core.cluster_state import ClusterState
 from jflow.state.effects import Effect
 from jflow.state.moves import MovedError
 from tests.simulation.cluster import CLUSTER, SECRET, WORKERS, Cluster
+from tests.simulation.loop import Host
 from tests.simulation.network import SimulatedTransport
 from tests.simulation.steps import PLACES, USES, Placed, compiled, items, state_of
 
@@ -135,18 +136,25 @@ class Client:
     Args:
       cluster: the cluster.
       name: of its host, and in ledgers.
-      masters: the masters that it may use.
+      masters: the masters that it may use, the first one first.
+      host: where it is; a new one if None.
     """
 
-    def __init__(self, cluster: Cluster, name: str, masters: Sequence[Task] = WORKERS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        masters: Sequence[Task] = WORKERS,
+        host: Host | None = None,
+    ) -> None:
         self.cluster, self.name = cluster, name
-        self.host = cluster.loop.host(name)
+        self.host = host or cluster.loop.host(name)
         self.places = dict(PLACES)
         self.claims: tuple[str, int] | None = None
         self._masters = itertools.cycle(masters)
         self._master = next(self._masters)
         self._session: Session | None = None
-        self._connecting = False
+        self._connecting = asyncio.Lock()
         self._transport = SimulatedTransport(cluster.network)
         self._sequences = itertools.count()
 
@@ -156,13 +164,12 @@ class Client:
         Raises:
           UnavailableError, DeadlineExceededError: if no master answers in time.
         """
-        if self._session is None or not self._session.is_open:
-            if self._session is not None:
-                self._master = next(self._masters)
-            link = await self._connect(self._master, deadline)
-            self._session = Session(link, self._master)
-            if self.claims is not None:
-                await self._session.state(ClusterState.claim, *self.claims, deadline=deadline)
+        async with self._connecting:
+            if self._session is None or not self._session.is_open:
+                if self._session is not None:
+                    self._master = next(self._masters)
+                    await self.leave()
+                self._session = await self._connect(self._master, deadline)
         return self._session
 
     async def leave(self) -> None:
@@ -171,7 +178,17 @@ class Client:
         if session is not None:
             await session.close()
 
-    async def _connect(self, master: Task, deadline: Deadline) -> PeerLink:
+    async def _connect(self, master: Task, deadline: Deadline) -> Session:
+        session = Session(await self._link(master, deadline), master)
+        if self.claims is not None:
+            try:
+                await session.state(ClusterState.claim, *self.claims, deadline=deadline)
+            except BaseException:
+                await session.close()
+                raise
+        return session
+
+    async def _link(self, master: Task, deadline: Deadline) -> PeerLink:
         address = CLUSTER.task_address(master.job, master.index)
         caller = Caller(SECRET, MASTER.name, Target(address, task=master))
         limit = deadline.while_connecting(CONNECT_S)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import random
+import sys
+import warnings
 import weakref
 from asyncio import events
 from collections import deque
@@ -125,6 +128,21 @@ def _task(loop: Any, coroutine: Any, context: Context | None = None) -> asyncio.
     host = _HOST.get() if context is None else context[_HOST]
     host.add(task)
     return task
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """A context in which nothing is said of coroutines whose ends find the loop over."""
+    level, hook = logging.root.manager.disable, sys.unraisablehook
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        sys.unraisablehook = hook
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -243,8 +261,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             yield
         finally:
             self.is_over = True
-            for host in self._hosts:
-                host.close()
+            with silence():
+                for host in self._hosts:
+                    host.close()
             events._set_running_loop(former)
             self._timers.clear()
             self.close()
