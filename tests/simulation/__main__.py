@@ -7,6 +7,7 @@ import gc
 import sys
 import time
 
+from tests.simulation.loop import collect
 from tests.simulation.schedules import run_schedule
 
 
@@ -23,10 +24,10 @@ def main() -> int:
     for seed in range(first, last):
         outcome = run_schedule(seed)
         if seed == first:
-            gc.collect()
+            collect()
             gc.freeze()
         elif seed % 20 == 0:
-            gc.collect()
+            collect()
         if outcome.violations:
             n_failed += 1
             print(f"python -m tests.simulation --seed {seed}  # {outcome.told}")

@@ -37,7 +37,7 @@ from tests.variables import set_variable
 
 LIVENESS_S = 200.0
 """After how much virtual time without faults everything must be over."""
-_SETTLE_S = 40.0
+_SETTLE_S = 60.0
 """How long what is left in doubt may take to be resolved without faults."""
 _FAULTS_S = 6.0
 """For how long there are faults, at most."""
@@ -170,20 +170,33 @@ class _Schedule:
                 work.result()  # raises what the simulation itself has failed with
             if not client.host.is_dead:
                 client.host.start(client.leave())
-        self._stage = "what is in doubt is resolved"
-        end = loop.time() + _SETTLE_S
-        loop.run_until(lambda: loop.time() >= end or not self._wake_at(end), LIVENESS_S)
+        self._settle()
         values = self._look()
         for workload in self._workloads:
             yield from workload.violations
             yield from workload.check(values)
-        for task in TASKS:
-            yield from left_behind(cluster.lives[task])
+        yield from self._settle()
 
-    def _wake_at(self, end: float) -> bool:
-        if not hasattr(self, "_waking"):
-            self._waking = self._fate.start(asyncio.sleep(end - self._loop.time()))
-        return True
+    def _settle(self) -> list[str]:
+        """Waits until servers have nothing of clients that are gone; returns what they still have.
+
+        A step in doubt is decided soon, and a session whose client is out of reach ends.
+        """
+        self._stage = "what is in doubt is resolved"
+        lives = self._cluster.lives.values()
+
+        async def settle() -> list[str]:
+            for _ in range(int(_SETTLE_S)):
+                await asyncio.sleep(1.0)
+                left = [one for life in lives for one in left_behind(life)]
+                if not left:
+                    break
+            return left
+
+        settling = self._fate.start(settle())
+        self._loop.run_until(settling.done, LIVENESS_S)
+        left: list[str] = settling.result()
+        return left
 
     def _initialize(self) -> None:
         for name in VARIABLES:
@@ -259,8 +272,6 @@ class _Schedule:
         looking = client.host.start(look())
         self._loop.run_until(looking.done, LIVENESS_S)
         looking.result()
-        end = self._fate.start(asyncio.sleep(2.0))
-        self._loop.run_until(end.done, LIVENESS_S)
         return values
 
 

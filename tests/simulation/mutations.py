@@ -1,0 +1,227 @@
+"""Faults that are put into jflow on purpose: the simulator has to find each of them.
+
+Run `python -m tests.simulation.mutations` for the table: the first seed of 0, 1, ... whose schedule
+fails, and how. `test_simulation.py` checks those that are found early.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from jflow.net.protocol.peer_link import PeerLink
+from jflow.state.core import StateMoves, commits
+from jflow.state.core import effects as task_effects
+from jflow.state.core.commits import EffectRunner
+from jflow.state.effects import Ledger
+from jflow.state.effects.outcome import Earlier, Phase
+from jflow.state.fencing import Fences
+from jflow.state.moves import Directory, Gate
+from jflow.state.resources.cell import Cell
+from jflow.task.worker.rendezvous import Rendezvous
+from tests.simulation.loop import collect
+from tests.simulation.schedules import Outcome, run_schedule
+
+Change = tuple[Any, str, Any]
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    """In place of a wait."""
+
+
+def _forgetting_ledger() -> list[Change]:
+    former = Ledger.take_over
+
+    def take_over(self: Ledger, effect: Any) -> Earlier:
+        earlier = former(self, effect)
+        if earlier.phase is Phase.COMMITTED:
+            entry = self._entry(effect)
+            entry.phase = Phase.UNKNOWN
+            return Earlier(Phase.UNKNOWN)
+        return earlier
+
+    return [(Ledger, "take_over", take_over)]
+
+
+def _no_verdict() -> list[Change]:
+    return [(task_effects, "verdict", lambda reports: [*reports].clear())]
+
+
+def _hasty_verdict() -> list[Change]:
+    """What one task has staged counts as applied."""
+
+    def verdict(reports: Any) -> Earlier | None:
+        ended = [one for one in reports if one.phase in (Phase.STAGED, Phase.COMMITTED)]
+        return max(ended, key=lambda one: one.attempt) if ended else None
+
+    return [(task_effects, "verdict", verdict)]
+
+
+def _lost_decision_counts() -> list[Change]:
+    """A commit whose answer is lost counts as done, and then is not asked for."""
+    former = EffectRunner._run_staged
+
+    async def run_staged(self: EffectRunner, run: Any) -> Any:
+        try:
+            return await former(self, run)
+        except commits.OpError as error:
+            if "cannot be reached" in error.message and not self._staging.is_alone:
+                return [np.float32(0)] * 2
+            raise
+
+    return [(EffectRunner, "_run_staged", run_staged)]
+
+
+def _first_task_commits_alone() -> list[Change]:
+    """The commit goes to the first task only; the others are left to find out."""
+    former = EffectRunner._commit
+
+    async def commit(self: EffectRunner, values: Any) -> None:
+        some = dict([*self._writing.items()][:1])
+        everything, self._writing = self._writing, some
+        try:
+            await former(self, values)
+        finally:
+            self._writing = everything
+
+    return [(EffectRunner, "_commit", commit)]
+
+
+def _no_fences() -> list[Change]:
+    return [
+        (Fences, "check", lambda self, claim: None),
+        (Ledger, "_check_epoch", lambda self, effect: None),
+    ]
+
+
+def _open_gate() -> list[Change]:
+    """Steps begin although their state is held."""
+    former = Directory.enter
+
+    def enter(self: Directory, use: Any) -> bool:
+        held, self._held = self._held, {}
+        try:
+            return former(self, use)
+        finally:
+            self._held = held
+
+    return [(Directory, "enter", enter)]
+
+
+def _impatient_gate() -> list[Change]:
+    """A move does not wait for the steps that run."""
+    return [(Gate, "idle", _nothing)]
+
+
+def _unpaused_saves() -> list[Change]:
+    """A save does not wait for steps of which a task may have seen a part."""
+    return [(Gate, "quiet", _nothing), (Directory, "pause", lambda *_, **__: None)]
+
+
+def _stale_source() -> list[Change]:
+    """The state is copied before the holds are there, so that later writes are dropped."""
+    former = StateMoves.save
+    kept: dict[Any, Any] = {}
+
+    async def save(self: StateMoves, name: str) -> Any:
+        saved = await former(self, name)
+        states = tuple(sorted(self._holds[name].states))
+        earlier = kept.get(states, saved)
+        kept[states] = saved
+        return earlier
+
+    return [(StateMoves, "save", save)]
+
+
+def _lost_elements() -> list[Change]:
+    """What a dequeue has taken whose caller is gone is not put back."""
+    return [(Cell, "unread", lambda self, attempt: None)]
+
+
+def _parked_for_ever() -> list[Change]:
+    """A dequeue whose caller is gone goes on waiting, and takes an element."""
+    return [(Cell, "cancel", lambda self, attempt, error: None)]
+
+
+def _uncancelled_calls() -> list[Change]:
+    """A call that is cancelled goes on at the other end."""
+    return [(PeerLink, "_cancel", _nothing)]
+
+
+def _undecided_steps() -> list[Change]:
+    """What was staged for a master that is gone is never decided."""
+    return [(task_effects.TaskEffects, "_ask_others", lambda self, key: None)]
+
+
+def _unended_steps() -> list[Change]:
+    return [(Rendezvous, "end_step", lambda self, step: None)]
+
+
+MUTATIONS: Mapping[str, Callable[[], list[Change]]] = {
+    "a ledger forgets what is applied": _forgetting_ledger,
+    "a later attempt does not ask what earlier ones have applied": _no_verdict,
+    "what one task has staged counts as applied": _hasty_verdict,
+    "a lost answer counts as a success": _lost_decision_counts,
+    "a commit goes to the first task only": _first_task_commits_alone,
+    "fences and epochs are not checked": _no_fences,
+    "steps begin although their state is held": _open_gate,
+    "a move does not wait for running steps": _impatient_gate,
+    "a save does not wait for running steps": _unpaused_saves,
+    "a move puts an earlier value": _stale_source,
+    "a dequeue that is given up loses its element": _lost_elements,
+    "a dequeue goes on when its caller is gone": _parked_for_ever,
+    "a call goes on that was cancelled": _uncancelled_calls,
+    "what a lost master has left is not decided": _undecided_steps,
+    "values of steps that have ended are kept": _unended_steps,
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """A context in which jflow has a fault."""
+    changes = MUTATIONS[name]()
+    former = [(where, what, vars(where)[what]) for where, what, _ in changes]
+    for where, what, value in changes:
+        setattr(where, what, value)
+    try:
+        yield
+    finally:
+        for where, what, value in former:
+            setattr(where, what, value)
+
+
+def found(name: str, most: int, first: int = 0) -> Outcome | None:
+    """Returns the outcome of the first schedule that finds a fault; None if none does."""
+    with mutated(name):
+        for seed in range(first, first + most):
+            outcome = run_schedule(seed)
+            if outcome.violations:
+                return outcome
+            if seed % 20 == 19:
+                collect()
+    return None
+
+
+def main() -> int:
+    """Prints which seed finds which fault."""
+    logging.getLogger("jflow").setLevel(logging.CRITICAL)
+    most = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    run_schedule(0)
+    gc.freeze()
+    n_missed = 0
+    for name in sys.argv[2:] or MUTATIONS:
+        outcome = found(name, most)
+        n_missed += outcome is None
+        what = "not found" if outcome is None else f"{outcome.seed + 1}: {outcome.violations[0]:.160}"
+        print(f"{name}: {what}", flush=True)
+    return 1 if n_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
