@@ -86,8 +86,12 @@ class Coordinator:
             self._act(self._scheduler.add(closure, loop.time()))
         while not (self.is_fenced or self._scheduler.is_idle):
             await asyncio.sleep(_TICK_S)
-        for one in (*background, *self._attempts.values()):
-            one.cancel()
+        running = {*background, *self._attempts.values()}
+        while running:
+            # More than once: a call whose reply has come nevertheless goes on with that.
+            for one in running:
+                one.cancel()
+            _, running = await asyncio.wait(running, timeout=_TICK_S)
         for link in (*self._links, self.client):
             with suppress(OpError):
                 await link.leave()
