@@ -169,6 +169,9 @@ class Registrar:
                 task=str(task),
             )
         entry = entry.registered_as(registered)
+        if step.is_released:  # while this waited, perhaps for nobody any more
+            await self.release([entry])
+            raise AbortedError(f"the step was released while {task} was cut off", task=str(task))
         if step.entries[task] is lost:
             step.entries[task] = entry
         elif self.is_current(step.entries[task]):  # another run of the step was first

@@ -348,6 +348,7 @@ class ClientSession:
         """See `MasterSession.release`."""
         step = self._steps.pop(handle, None)
         if step is not None:
+            step.is_released = True
             self._servers.gate.directory.remove(step.use)
             self._servers.driver.start(self._registrar.release(step.entries.values()))
 
@@ -366,6 +367,7 @@ class ClientSession:
         self._on_close(self)
         entries = [entry for step in self._steps.values() for entry in step.entries.values()]
         for step in self._steps.values():
+            step.is_released = True
             self._servers.gate.directory.remove(step.use)
         self._steps.clear()
         self.state.close()

@@ -71,7 +71,7 @@ def reply_of(entries: Iterable[TaskPlans]) -> ReplySize:
     return ReplySize(max(ReplySize().n_bytes, sum(entry.n_bytes for entry in entries)))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class RegisteredStep:
     """A registered step: the plans of each task, and the state that they use.
 
@@ -79,12 +79,14 @@ class RegisteredStep:
 
     Attributes:
       reply: the size of its last reply; None if it may wait for other steps.
+      is_released: whether its plans are released, or about to be.
     """
 
     entries: dict[Task, TaskPlans]
     n_fetches: int
     use: Use
     reply: ReplySize | None = None
+    is_released: bool = False
 
     @property
     def only(self) -> TaskPlans | None:

@@ -94,6 +94,33 @@ def test_a_task_that_is_still_away_is_unavailable_and_nothing_of_the_step_begins
     check(use)
 
 
+def test_a_session_that_ends_meanwhile_leaves_nothing_registered() -> None:
+    """One task answers late, when the step has failed on another one and its session is over."""
+
+    async def use(servers: Servers) -> None:
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *THREE, n_fetches=1)
+        for peer in servers.peers.values():
+            peer.cut()
+        servers.peers[OTHER].unavailable = UnavailableError("it is down", task=str(OTHER))
+        may_answer = asyncio.Event()
+
+        async def late(*_: object) -> Registered:
+            await may_answer.wait()
+            return Registered(77)
+
+        servers.script("register", late, PS)
+        with pytest.raises(UnavailableError, match="it is down"):
+            await session.run_step(handle, FOREVER, [])
+        session.close()
+        may_answer.set()
+        await idle()
+        assert servers.handles[PS] == 0
+        assert ("release", 77) in servers.workers[PS].calls
+
+    check(use)
+
+
 def test_queues_that_only_the_session_used_are_gone_and_that_is_an_error() -> None:
     own = replace(plan(PS), resources=(ResourceSpec("fifo_queue", "", "q", "me", b""),))
 
