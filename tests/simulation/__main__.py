@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import gc
 import sys
 import time
@@ -16,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seeds", help="FIRST:AFTER_LAST")
     parser.add_argument("--seed", type=int, help="replays one schedule, with all of its events")
     args = parser.parse_args()
+    logging.getLogger("jflow").setLevel(logging.CRITICAL)
     if args.seed is not None:
         return 1 if run_schedule(args.seed, print).violations else 0
     first, last = map(int, args.seeds.split(":"))

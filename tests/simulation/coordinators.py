@@ -29,7 +29,7 @@ from jflow.training.coordinator.scheduler import ClosureScheduler
 from tests.simulation.clients import CALL_S, Client
 from tests.simulation.cluster import SERVERS, WORKERS, Cluster
 from tests.simulation.histories import History
-from tests.simulation.steps import EPOCH, TOTAL
+from tests.simulation.steps import EPOCH, MIRROR, TOTAL
 from tests.simulation.workloads import Values, Work, Workload
 
 _NAME = "coordinator"
@@ -151,7 +151,7 @@ class Coordinator:
             failed = error if isinstance(error, OpError) else CancelledError("cancelled")
             self._failed(action, failed)
         else:
-            former, _, total = values
+            former, _, total, _ = values
             self.seen.append(former)
             self._calls[number][1].value = total
             self._act(scheduler.finished(action.attempt, loop.time()))
@@ -212,6 +212,8 @@ class Coordinating(Workload):
 
     def check(self, values: Values) -> Iterator[str]:
         known = [one for one in self.history.operations if one.is_known]
+        if values[TOTAL] != values[MIRROR]:
+            yield f"closures have counted to {values[TOTAL]:g} and to {values[MIRROR]:g}"
         if not len(known) <= values[TOTAL] <= len(self.history.operations):
             yield (
                 f"{TOTAL} is {values[TOTAL]:g} after {len(known)} closures of "

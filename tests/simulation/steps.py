@@ -24,10 +24,10 @@ ALONE = "alone"
 """Counted by steps of a single write."""
 
 REGISTER = "register"
-TOTAL, EPOCH = "total", "epoch"
-"""What closures count, and the epoch of the coordinator that has written last."""
+TOTAL, MIRROR, EPOCH = "total", "mirror", "epoch"
+"""What closures count on two tasks, and which life of the coordinator has written last."""
 
-VARIABLES = (*COUNTERS, ALONE, REGISTER, TOTAL, EPOCH)
+VARIABLES = (*COUNTERS, ALONE, REGISTER, TOTAL, MIRROR, EPOCH)
 QUEUE = "jobs"
 
 PLACES: Mapping[str, Task] = {
@@ -35,7 +35,8 @@ PLACES: Mapping[str, Task] = {
     "y": TASKS[3],
     ALONE: TASKS[2],
     REGISTER: TASKS[2],
-    TOTAL: TASKS[3],
+    TOTAL: TASKS[2],
+    MIRROR: TASKS[3],
     EPOCH: TASKS[3],
     QUEUE: TASKS[3],
 }
@@ -57,7 +58,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "read": (REGISTER,),
     "enqueue": (QUEUE,),
     "dequeue": (QUEUE,),
-    "close_over": (TOTAL, EPOCH),
+    "close_over": (TOTAL, MIRROR, EPOCH),
     "read_all": VARIABLES,
 }
 
@@ -121,7 +122,8 @@ def _close_over(places: Mapping[str, Task]) -> StepRequest:
     with tf.control_dependencies([former]):
         written = tf.identity(epoch.assign(own))
     total = tf.identity(_variable(TOTAL, places).assign_add(1.0))
-    return StepRequest((), (former, written, total), (own,))
+    mirror = tf.identity(_variable(MIRROR, places).assign_add(1.0))
+    return StepRequest((), (former, written, total, mirror), (own,))
 
 
 def _read_all(places: Mapping[str, Task]) -> StepRequest:

@@ -11,6 +11,9 @@ that. The rules:
   to `take_over` does not change until that decision, and late messages of an earlier attempt do
   nothing.
 * An epoch that is lower than the highest one seen of its client begins nothing.
+* What is *past*, because the client has acknowledged it or a later epoch has begun, begins nothing
+  either. But another task may have staged it, and `take_over` tells that task what to decide: the
+  client of a step that has failed, or has ended itself, did not wait for all decisions.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numpy as np
 
 from jflow.base.values import Array, memory_bytes
 from jflow.errors import AbortedError, OpError, ResourceExhaustedError
-from jflow.state.effects.effect import Effect
+from jflow.state.effects.effect import Effect, EffectKey
 from jflow.state.effects.outcome import Earlier, Phase, SupersededError
 
 MAX_KEPT_BYTES = 1 << 20
@@ -62,6 +65,10 @@ MAX_CLIENTS = 4096
 
 MAX_RESULT_BYTES = 1 << 26
 """The largest size of all results that a task keeps; the oldest are dropped first."""
+
+MAX_PAST = 1 << 16
+"""How many applied steps on several tasks a task remembers after they were acknowledged. One that
+another task has staged is decided within about a minute."""
 
 _Window = tuple[str, int]
 """A client and its epoch."""
@@ -128,6 +135,8 @@ class Ledger:
         self._max_results = max_results
         self._epochs: dict[str, int] = {}
         self._windows: OrderedDict[_Window, LedgerWindow] = OrderedDict()
+        # The attempts of acknowledged steps that were applied here and on other tasks.
+        self._past: OrderedDict[EffectKey, int] = OrderedDict()
         # The entries that have results, the oldest first, and their size.
         self._sizes: OrderedDict[LedgerEntry, int] = OrderedDict()
         self._n_bytes = 0
@@ -253,12 +262,15 @@ class Ledger:
 
         One that is running is given up. One that is staged is decided by `commit` or `abort` with
         the number of this attempt. One that is being applied goes on: ask again when it has ended.
+        Of a step that is past, this tells what was applied; no attempt of it begins any more.
 
         Raises:
           SupersededError: if a later attempt has taken over, or this one is active.
-          AbortedError: if a later epoch of the client is known.
+          ResourceExhaustedError: if too many steps of the client are not acknowledged.
         """
-        entry = self._entry(effect)
+        entry = self._past_entry(effect) if self._is_past(effect) else self._entry(effect)
+        if effect.attempt < entry.fence:
+            raise _superseded_error(effect, entry)
         if entry.is_open and entry.attempt >= effect.attempt:
             raise SupersededError(f"{effect} cannot take over: it has begun on this task")
         entry.fence = effect.attempt
@@ -313,7 +325,7 @@ class Ledger:
             window = self._windows[window_key] = LedgerWindow(is_saved=effect.is_saved)
         self._windows.move_to_end(window_key)
         if effect.acknowledged > window.acknowledged:
-            self._acknowledge(window, effect.acknowledged)
+            self._acknowledge(window_key, window, effect.acknowledged)
         if effect.sequence < window.acknowledged:
             raise SupersededError(
                 f"{effect} comes too late: the client has acknowledged all steps before "
@@ -331,7 +343,30 @@ class Ledger:
             raise _superseded_error(effect, entry)
         return entry
 
-    def _acknowledge(self, window: LedgerWindow, sequence: int) -> None:
+    def _is_past(self, effect: Effect) -> bool:
+        """Whether no attempt of a step can begin any more."""
+        if effect.epoch < self._epochs.get(effect.client, 0):
+            return True
+        window = self._windows.get((effect.client, effect.epoch))
+        return window is not None and effect.sequence < window.acknowledged
+
+    def _past_entry(self, effect: Effect) -> LedgerEntry:
+        """Returns what is known of a step that is past."""
+        entry = self._find(effect)
+        if entry is None:
+            attempt = self._past.get(effect.key, 0)
+            phase = Phase.COMMITTED if attempt else Phase.UNKNOWN
+            return LedgerEntry(attempt=attempt, phase=phase)
+        return entry
+
+    def _remember(self, key: EffectKey, entry: LedgerEntry) -> None:
+        """Remembers that a step was applied, for another task that may still have it staged."""
+        if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
+            self._past[key] = entry.attempt
+            if len(self._past) > MAX_PAST:
+                self._past.popitem(last=False)
+
+    def _acknowledge(self, key: _Window, window: LedgerWindow, sequence: int) -> None:
         """Drops the entries before a sequence number, except active ones."""
         entries = window.entries
         is_short = sequence - window.acknowledged <= len(entries)
@@ -340,6 +375,7 @@ class Ledger:
             if number < sequence and entry is not None and entry.phase not in _OPEN:
                 if entry.results:
                     self._drop(entry)
+                self._remember(EffectKey(*key, number), entry)
                 del entries[number]
         window.acknowledged = sequence
 

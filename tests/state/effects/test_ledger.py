@@ -143,7 +143,7 @@ def test_a_lower_epoch_begins_nothing_for_ever() -> None:
     ledger.begin_attempt(STEP)
     new = replace(STEP, epoch=3, sequence=0)
     ledger.begin_attempt(new)
-    for act in (ledger.begin_attempt, ledger.stage, ledger.take_over):
+    for act in (ledger.begin_attempt, ledger.stage):
         with pytest.raises(AbortedError, match="epoch 3 of 'client' has begun"):
             act(STEP)  # type: ignore[operator]
     saved = SavedLedger.of(ledger)
@@ -166,6 +166,42 @@ def test_acknowledged_steps_are_forgotten_and_late_messages_of_them_refused() ->
     assert SavedLedger.of(ledger).saved.windows[0].effects == ()
     with pytest.raises(SupersededError, match="acknowledged all steps before 8"):
         ledger.begin_attempt(STEP.again())
+
+
+@pytest.mark.parametrize(
+    "later", [Effect("client", 0, 9, acknowledged=8), Effect("client", 1, 0)], ids=["ack", "epoch"]
+)
+def test_a_task_learns_what_another_one_has_applied_of_a_step_that_is_past(later: Effect) -> None:
+    """Its client has not waited for all decisions: the step has failed, or the client has ended."""
+    first, other, aborted = Ledger(), Ledger(), replace(STEP, sequence=6)
+    for ledger in (first, other):
+        staged(ledger, STEP, "first", "other")
+        staged(ledger, aborted, "first", "other")
+    first.commit(STEP, 1, RESULTS)
+    first.abort(aborted, 1)
+    for ledger in (first, other):
+        ledger.begin_attempt(later)
+    for step, decided in {STEP: Phase.COMMITTED, aborted: Phase.UNKNOWN}.items():
+        reports = [ledger.take_over(step.again()) for ledger in (first, other)]
+        assert [one.phase for one in reports] == [decided, Phase.STAGED]
+        applied = verdict(reports)
+        assert (applied is reports[0]) == (decided is Phase.COMMITTED)
+        with pytest.raises((SupersededError, AbortedError)):
+            first.begin_attempt(step.again())
+    assert other.commit(STEP, 2)
+    assert other.abort(aborted, 2)
+
+
+def test_steps_that_are_past_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jflow.state.effects.ledger.MAX_PAST", 2)
+    ledger = Ledger()
+    for sequence in range(3):
+        step = Effect("client", 0, sequence)
+        staged(ledger, step, "first", "other")
+        ledger.commit(step, 1)
+    ledger.begin_attempt(Effect("client", 0, 3, acknowledged=3))
+    phases = [phase(ledger, Effect("client", 0, sequence)) for sequence in range(3)]
+    assert phases == [Phase.UNKNOWN, Phase.COMMITTED, Phase.COMMITTED]
 
 
 def test_a_step_that_is_active_is_not_forgotten() -> None:
