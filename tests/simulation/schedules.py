@@ -20,7 +20,7 @@ from tests.simulation.clients import Client
 from tests.simulation.cluster import TASKS, WORKERS, Cluster, Life
 from tests.simulation.coordinators import Coordinating
 from tests.simulation.environment import simulated
-from tests.simulation.loop import SimulatedLoop, StuckError
+from tests.simulation.loop import SimulatedLoop, StuckError, collect
 from tests.simulation.steps import DTYPE, PLACES, VARIABLES
 from tests.simulation.trace import Trace
 from tests.simulation.workloads import (
@@ -28,6 +28,7 @@ from tests.simulation.workloads import (
     CountingAlone,
     Moving,
     Queueing,
+    Recovering,
     Registering,
     Saving,
     Values,
@@ -39,8 +40,12 @@ LIVENESS_S = 200.0
 """After how much virtual time without faults everything must be over."""
 _SETTLE_S = 60.0
 """How long what is left in doubt may take to be resolved without faults."""
+_COLLECTED_AFTER = 20
+"""How many schedules leave their cycles of references to the next collection of garbage."""
 _FAULTS_S = 6.0
 """For how long there are faults, at most."""
+_P_RECOVERY = 0.15
+"""How probable it is that parameter servers die, and are restored."""
 _KINDS: tuple[type[Workload], ...] = (
     Counting,
     CountingAlone,
@@ -73,6 +78,19 @@ class Outcome:
     n_calls: int = 0
     seconds: float = 0.0
     told: str = ""
+
+    def report(self) -> str:
+        """Says what has gone wrong, and how to see it again."""
+        lines = [f"python -m tests.simulation --seed {self.seed}  # {self.told}"]
+        return "\n    ".join((*lines, *self.violations))
+
+
+def run_schedules(first: int, last: int) -> Iterator[Outcome]:
+    """Runs the schedules of some seeds."""
+    for seed in range(first, last):
+        yield run_schedule(seed)
+        if seed % _COLLECTED_AFTER == 0:
+            collect()
 
 
 def run_schedule(seed: int, show: Callable[[str], object] | None = None) -> Outcome:
@@ -108,16 +126,22 @@ class _Schedule:
         self._clock = itertools.count()
         self._is_healing = False
         self._fate = loop.host("fate")
-        # A few kinds at a time: each gets more of what happens.
-        kinds = rng.sample(_KINDS, rng.randint(1, 4))
-        if not any(issubclass(kind, Moving | Saving) is False for kind in kinds):
-            kinds.append(Counting)
-        self._workloads = [
-            kind(cluster, Random(f"{kind.name} {seed}"), self._clock)
-            for kind in sorted(kinds, key=_KINDS.index)
-        ]
+        self._workloads = [*self._drawn()]
         self._p_fault = rng.choice([0.0, 0.005, 0.02, 0.02, 0.08])
         self._n_disturbances = rng.choice([0, 0, 1, 1, 2, 3])
+
+    def _drawn(self) -> Iterator[Workload]:
+        """A few kinds at a time, so that each gets more of what happens."""
+        rng, cluster, clock = self._rng, self._cluster, self._clock
+        if rng.random() < _P_RECOVERY:
+            yield (counting := Counting(cluster, Random(f"counting {self._seed}"), clock))
+            yield Recovering(cluster, Random(f"recovery {self._seed}"), clock, counting)
+            return
+        kinds = rng.sample(_KINDS, rng.randint(1, 3))
+        if all(issubclass(kind, Moving | Saving) for kind in kinds):
+            kinds.append(Counting)
+        for kind in sorted(kinds, key=_KINDS.index):
+            yield kind(cluster, Random(f"{kind.name} {self._seed}"), clock)
 
     def run(self) -> Outcome:
         outcome = Outcome(self._seed)
