@@ -50,7 +50,8 @@ test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those o
 check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as many examples where they are drawn
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
 
-chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count
+chaos: $(VENV)/.dev ## simulates clusters, for two minutes on each core; then kills producers and consumers, tasks that save, and workers, servers and coordinators that count
+	$(BIN)/python -m tests.simulation --seconds 120
 	$(BIN)/python -m tests.chaos
 
 soak: $(VENV)/.dev ## works for 20 minutes, or HOURS, and finds what grows

@@ -19,6 +19,7 @@ import time
 from tests.simulation.batches import run_batches
 from tests.simulation.schedules import run_schedule
 
+
 def main() -> int:
     """Runs schedules, and prints those that fail and the rate."""
     parser = argparse.ArgumentParser(

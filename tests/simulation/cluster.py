@@ -21,9 +21,7 @@ WORKERS = (Task("worker", 0), Task("worker", 1))
 SERVERS = (Task("ps", 0), Task("ps", 1))
 TASKS = (*WORKERS, *SERVERS)
 SECRET = Secret("a token of a simulation, which nothing outside of it has to know")
-CLUSTER = ClusterSpec(
-    {"worker": ["10.0.0.1:1", "10.0.0.2:1"], "ps": ["10.0.0.3:1", "10.0.0.4:1"]}
-)
+CLUSTER = ClusterSpec({"worker": ["10.0.0.1:1", "10.0.0.2:1"], "ps": ["10.0.0.3:1", "10.0.0.4:1"]})
 
 
 class Life:
@@ -85,7 +83,9 @@ class Cluster:
     @property
     def is_up(self) -> bool:
         """Whether every task serves."""
-        return all(life.server is not None and not life.host.is_dead for life in self.lives.values())
+        return all(
+            life.server is not None and not life.host.is_dead for life in self.lives.values()
+        )
 
     def kill(self, task: Task) -> None:
         """Ends a task, as `kill -9` does."""

@@ -171,9 +171,7 @@ class Coordinator:
             self._act(scheduler.lost(action.attempt, now))
         elif loss is None:
             rolled_back = is_rolled_back(error)
-            self._act(
-                scheduler.failed(action.attempt, error, now, is_rolled_back=rolled_back)
-            )
+            self._act(scheduler.failed(action.attempt, error, now, is_rolled_back=rolled_back))
         else:
             if loss.kind is LossKind.WORKER:
                 self._act(scheduler.worker_down(worker, now))

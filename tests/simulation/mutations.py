@@ -24,6 +24,7 @@ from jflow.state.effects.outcome import Earlier, Phase
 from jflow.state.fencing import Fences
 from jflow.state.moves import Directory, Gate
 from jflow.state.resources.cell import Cell
+from jflow.state.resources.queue.attempts import Dequeue
 from jflow.task.worker.rendezvous import Rendezvous
 from tests.simulation.loop import collect
 from tests.simulation.schedules import Outcome, run_schedule
@@ -141,12 +142,18 @@ def _stale_source() -> list[Change]:
 
 def _lost_elements() -> list[Change]:
     """What a dequeue has taken whose caller is gone is not put back."""
-    return [(Cell, "unread", lambda self, attempt: None)]
+    return [(Dequeue, "rollback", lambda self, queue: None)]
 
 
 def _parked_for_ever() -> list[Change]:
     """A dequeue whose caller is gone goes on waiting, and takes an element."""
-    return [(Cell, "cancel", lambda self, attempt, error: None)]
+    former = Cell.cancel
+
+    def cancel(self: Cell, attempt: Any, error: Any) -> None:
+        if not isinstance(attempt, Dequeue):
+            former(self, attempt, error)
+
+    return [(Cell, "cancel", cancel)]
 
 
 def _uncancelled_calls() -> list[Change]:
@@ -218,7 +225,9 @@ def main() -> int:
     for name in sys.argv[2:] or MUTATIONS:
         outcome = found(name, most)
         n_missed += outcome is None
-        what = "not found" if outcome is None else f"{outcome.seed + 1}: {outcome.violations[0]:.160}"
+        what = (
+            "not found" if outcome is None else f"{outcome.seed + 1}: {outcome.violations[0]:.160}"
+        )
         print(f"{name}: {what}", flush=True)
     return 1 if n_missed else 0
 

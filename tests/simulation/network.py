@@ -323,7 +323,9 @@ class _WholeFraming:
     ) -> Iterator[Message]:
         yield _message(control, tensors)
 
-    def write_now(self, message_id: int, control: bytes, tensors: Sequence[SentArray]) -> bool | None:
+    def write_now(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> bool | None:
         if self._end.is_over:
             return None  # the common way finds how it has ended
         self._end.put(_message(control, tensors))
@@ -343,5 +345,3 @@ def _message(control: bytes, tensors: Sequence[SentArray]) -> Message:
     check_control(control)
     copies: list[Array] = [np.array(tensor) for tensor in tensors]
     return Message(0, control, NOTHING, tensors=copies)
-
-

@@ -8,6 +8,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -87,10 +88,11 @@ class Outcome:
 
 def run_schedules(first: int, last: int) -> Iterator[Outcome]:
     """Runs the schedules of some seeds."""
-    for seed in range(first, last):
-        yield run_schedule(seed)
-        if seed % _COLLECTED_AFTER == 0:
-            collect()
+    with _uncollected():
+        for seed in range(first, last):
+            yield run_schedule(seed)
+            if seed % _COLLECTED_AFTER == 0:
+                collect()
 
 
 def run_schedule(seed: int, show: Callable[[str], object] | None = None) -> Outcome:
@@ -104,18 +106,27 @@ def run_schedule(seed: int, show: Callable[[str], object] | None = None) -> Outc
     directory = tempfile.mkdtemp(
         prefix="jflow-simulation-", dir=memory if memory.is_dir() else None
     )
-    was_collecting = gc.isenabled()
-    # Finalizers must not run at moments that nothing has drawn.
-    gc.disable()
-    loop = SimulatedLoop(seed)
     try:
-        trace = Trace(loop.time, directory, show)
-        with loop.running(), simulated(loop):
-            return _Schedule(seed, loop, trace, directory).run()
+        with _uncollected():
+            loop = SimulatedLoop(seed)
+            trace = Trace(loop.time, directory, show)
+            with loop.running(), simulated(loop):
+                return _Schedule(seed, loop, trace, directory).run()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A context in which no finalizer runs at a moment that nothing has drawn."""
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if was_collecting:
+            collect()
             gc.enable()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Schedule:
@@ -175,12 +186,10 @@ class _Schedule:
         loop.run_until(lambda: cluster.is_up, LIVENESS_S)
         self._initialize()
         cluster.network.p_fault = self._p_fault
-        works = [
-            (client, client.host.start(work))
-            for workload in self._workloads
-            for client, work in workload.works()
-        ]
-        fate = self._fate.start(self._disturb([client for client, _ in works]))
+        drawn = [(one, works) for one in self._workloads for works in one.works()]
+        works = [(client, client.host.start(work)) for _, (client, work) in drawn]
+        mortal = [client for workload, (client, _) in drawn if workload.may_die]
+        fate = self._fate.start(self._disturb(mortal))
 
         def are_done() -> bool:
             return all(work.done() or client.host.is_dead for client, work in works)
@@ -326,5 +335,3 @@ def left_behind(life: Life) -> Iterator[str]:
     for what, left in found.items():
         if left:
             yield f"{task} still has {len(left)} {what}: {[*left][:3]}"
-
-

@@ -152,7 +152,13 @@ def items(places: Mapping[str, Task]) -> StateItems:
     return StateItems(
         tuple(
             StateItem(
-                name, str(Device(places[name], "CPU", 0)), "variable", "", name, dtype=DTYPE, shape=()
+                name,
+                str(Device(places[name], "CPU", 0)),
+                "variable",
+                "",
+                name,
+                dtype=DTYPE,
+                shape=(),
             )
             for name in VARIABLES
         )

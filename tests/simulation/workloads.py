@@ -32,9 +32,11 @@ class Workload:
     Attributes:
       clients: the clients.
       violations: what has gone wrong while they worked.
+      may_die: whether its clients may be killed.
     """
 
     name = ""
+    may_die = True
 
     def __init__(self, cluster: Cluster, rng: Random, clock: Iterator[int]) -> None:
         self.cluster, self.rng = cluster, rng
@@ -299,6 +301,7 @@ class Recovering(Saving):
     """
 
     name = "recovery"
+    may_die = False
 
     def __init__(
         self, cluster: Cluster, rng: Random, clock: Iterator[int], counting: Counting
