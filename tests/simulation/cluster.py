@@ -8,12 +8,12 @@ from typing import Any
 import jax
 
 from jflow.base.cluster import ClusterSpec, Task, split_address
-from jflow.net.protocol.tokens import NO_USERS, Secret
 from jflow.net.protocol.identity import ServerLocation
+from jflow.net.protocol.tokens import NO_USERS, Secret
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.task.server import server as servers
 from jflow.task.worker import Worker
-from tests.simulation.loop import Host, SimulatedLoop, SimulatedThreads
+from tests.simulation.loop import Host, SimulatedLoop
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.trace import Trace
 

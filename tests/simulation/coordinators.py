@@ -1,7 +1,7 @@
 """A coordinator in a simulation: the scheduler of closures, with links that are coroutines.
 
-It does what `training/coordinator/engine.py` does in threads: the scheduler decides, each worker has
-a session on its own master, and a later coordinator fences off an earlier one by its claim.
+It does what `training/coordinator/engine.py` does in threads: the scheduler decides, each worker
+has a session on its own master, and a later coordinator fences off an earlier one by its claim.
 """
 
 from __future__ import annotations

@@ -106,8 +106,12 @@ class _Programs(ProgramCache):
     ) -> CompiledProgram:
         def own() -> CompiledProgram:
             compiled = _compiled(digest, device, donated, source())
+
             # What is known of a program hangs on its object, and ends with the life of a task.
-            return lambda *args: compiled(*args)
+            def program(*args: Any) -> list[Any]:
+                return compiled(*args)
+
+            return program
 
         return self._executables.get((digest, device, donated), own)
 

@@ -1,4 +1,4 @@
-"""An event loop for many processes in one thread: virtual time, and one seed that decides the order.
+"""An event loop for many processes in one thread: virtual time, and an order that a seed decides.
 
 Each simulated process is a `Host`. Within a host, callbacks run in the order of asyncio, which code
 may rely on; which host runs next is drawn. A host can be paused, like a process that is stopped,
@@ -84,7 +84,7 @@ class Host:
         for task in self._left:
             coroutine = task.get_coro()
             with suppress(BaseException):  # what a `finally` block of it raises
-                self.context.copy().run(coroutine.close)  # type: ignore[union-attr]
+                self.context.copy().run(coroutine.close)
         self._left.clear()
 
     def pause(self, is_paused: bool) -> None:

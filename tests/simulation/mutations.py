@@ -25,6 +25,7 @@ from jflow.state.fencing import Fences
 from jflow.state.moves import Directory, Gate
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.queue.attempts import Dequeue
+from jflow.task.master.step_runner import RegisteredStep
 from jflow.task.worker.rendezvous import Rendezvous
 from tests.simulation.loop import collect
 from tests.simulation.schedules import Outcome, run_schedule
@@ -170,6 +171,17 @@ def _unended_steps() -> list[Change]:
     return [(Rendezvous, "end_step", lambda self, step: None)]
 
 
+def _silence_about_the_past() -> list[Change]:
+    """What jflow did until the simulation found it."""
+    return [(Ledger, "_is_past", lambda self, effect: False)]
+
+
+def _plans_for_nobody() -> list[Change]:
+    """What jflow did until the simulation found it."""
+    never = property(lambda self: False, lambda self, value: None)
+    return [(RegisteredStep, "is_released", never)]
+
+
 MUTATIONS: Mapping[str, Callable[[], list[Change]]] = {
     "a ledger forgets what is applied": _forgetting_ledger,
     "a later attempt does not ask what earlier ones have applied": _no_verdict,
@@ -186,6 +198,8 @@ MUTATIONS: Mapping[str, Callable[[], list[Change]]] = {
     "a call goes on that was cancelled": _uncancelled_calls,
     "what a lost master has left is not decided": _undecided_steps,
     "values of steps that have ended are kept": _unended_steps,
+    "a task does not tell what it has applied of steps that are past": _silence_about_the_past,
+    "plans stay that were registered again after their session": _plans_for_nobody,
 }
 
 

@@ -1,8 +1,8 @@
 """Streams between the hosts of a simulation, with a fault drawn at every message.
 
-A stream delivers what is written in order, and late; or it breaks. Then one end may learn of it much
-later than the other, and nobody knows which of the last messages have arrived. Some streams carry
-frames of bytes, and others messages as a whole, as the streams of jflow's transports do.
+A stream delivers what is written in order, and late; or it breaks. Then one end may learn of it
+much later than the other, and nobody knows which of the last messages have arrived. Some streams
+carry frames of bytes, and others messages as a whole, as the streams of jflow's transports do.
 """
 
 from __future__ import annotations

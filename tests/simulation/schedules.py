@@ -133,7 +133,7 @@ class _Schedule:
     def __init__(self, seed: int, loop: SimulatedLoop, trace: Trace, directory: str) -> None:
         self._seed, self._loop, self._trace = seed, loop, trace
         self._rng = rng = Random(f"schedule {seed}")
-        self._cluster = cluster = Cluster(loop, trace, directory)
+        self._cluster = Cluster(loop, trace, directory)
         self._clock = itertools.count()
         self._is_healing = False
         self._fate = loop.host("fate")
