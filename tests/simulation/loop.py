@@ -27,6 +27,9 @@ from typing import Any
 _BURST = 6
 """How many callbacks of one host may run before another host is drawn."""
 
+_MOST_STEPS = 100_000
+"""After how many callbacks a wait counts as endless; a schedule has about a thousand."""
+
 _SLOWEST_WORK_S = 0.02
 """The longest time that a function takes in a thread."""
 
@@ -279,10 +282,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Runs all hosts until a condition holds.
 
         Raises:
-          StuckError: if it does not hold after `most_s` seconds of virtual time.
+          StuckError: if it does not hold after `most_s` seconds of virtual time, or very many
+            callbacks.
         """
-        limit = self._time + most_s
+        limit, last = self._time + most_s, self.n_steps + _MOST_STEPS
         while not is_over():
+            if self.n_steps > last:
+                raise StuckError(f"it goes on and on: {_MOST_STEPS} callbacks have run")
             runnable = [one for one in self._hosts if one.ready and not one.is_paused]
             if runnable:
                 self._run(runnable)

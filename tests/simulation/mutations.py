@@ -1,7 +1,7 @@
 """Faults that are put into jflow on purpose: the simulator has to find each of them.
 
-Run `python -m tests.simulation.mutations` for the table: the first seed of 0, 1, ... whose schedule
-fails, and how. `test_simulation.py` checks those that are found early.
+`MUTATIONS` says which seed is the first of 0, 1, ... that finds each; `test_simulation.py` runs
+these. If what schedules are made of changes, `python -m tests.simulation.mutations` looks again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,11 +141,6 @@ def _stale_source() -> list[Change]:
     return [(StateMoves, "save", save)]
 
 
-def _lost_elements() -> list[Change]:
-    """What a dequeue has taken whose caller is gone is not put back."""
-    return [(Dequeue, "rollback", lambda self, queue: None)]
-
-
 def _parked_for_ever() -> list[Change]:
     """A dequeue whose caller is gone goes on waiting, and takes an element."""
     former = Cell.cancel
@@ -182,31 +177,44 @@ def _plans_for_nobody() -> list[Change]:
     return [(RegisteredStep, "is_released", never)]
 
 
-MUTATIONS: Mapping[str, Callable[[], list[Change]]] = {
-    "a ledger forgets what is applied": _forgetting_ledger,
-    "a later attempt does not ask what earlier ones have applied": _no_verdict,
-    "what one task has staged counts as applied": _hasty_verdict,
-    "a lost answer counts as a success": _lost_decision_counts,
-    "a commit goes to the first task only": _first_task_commits_alone,
-    "fences and epochs are not checked": _no_fences,
-    "steps begin although their state is held": _open_gate,
-    "a move does not wait for running steps": _impatient_gate,
-    "a save does not wait for running steps": _unpaused_saves,
-    "a move puts an earlier value": _stale_source,
-    "a dequeue that is given up loses its element": _lost_elements,
-    "a dequeue goes on when its caller is gone": _parked_for_ever,
-    "a call goes on that was cancelled": _uncancelled_calls,
-    "what a lost master has left is not decided": _undecided_steps,
-    "values of steps that have ended are kept": _unended_steps,
-    "a task does not tell what it has applied of steps that are past": _silence_about_the_past,
-    "plans stay that were registered again after their session": _plans_for_nobody,
+class Mutation(NamedTuple):
+    """A fault.
+
+    Attributes:
+      changes: gives what is changed: where, the name there, and what it is.
+      seed: the first one that finds it.
+    """
+
+    changes: Callable[[], list[Change]]
+    seed: int
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "a ledger forgets what is applied": Mutation(_forgetting_ledger, 20),
+    "a later attempt does not ask what earlier ones have applied": Mutation(_no_verdict, 20),
+    "what one task has staged counts as applied": Mutation(_hasty_verdict, 18),
+    "a lost answer counts as a success": Mutation(_lost_decision_counts, 5),
+    "a commit goes to the first task only": Mutation(_first_task_commits_alone, -1),
+    "fences and epochs are not checked": Mutation(_no_fences, 45),
+    "steps begin although their state is held": Mutation(_open_gate, 115),
+    "a move does not wait for running steps": Mutation(_impatient_gate, -1),
+    "a save does not wait for running steps": Mutation(_unpaused_saves, -1),
+    "a move puts an earlier value": Mutation(_stale_source, -1),
+    "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, -1),
+    "a call goes on that was cancelled": Mutation(_uncancelled_calls, -1),
+    "what a lost master has left is not decided": Mutation(_undecided_steps, -1),
+    "values of steps that have ended are kept": Mutation(_unended_steps, -1),
+    "a task does not tell what it has applied of steps that are past": Mutation(
+        _silence_about_the_past, 392
+    ),
+    "plans stay that were registered again after their session": Mutation(_plans_for_nobody, -1),
 }
 
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """A context in which jflow has a fault."""
-    changes = MUTATIONS[name]()
+    changes = MUTATIONS[name].changes()
     former = [(where, what, vars(where)[what]) for where, what, _ in changes]
     for where, what, value in changes:
         setattr(where, what, value)

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.simulation.mutations import FOUND_BY, MUTATIONS, mutated
+from tests.simulation.mutations import MUTATIONS, mutated
 from tests.simulation.schedules import run_schedule, run_schedules
 
 N_SCHEDULES = 360
@@ -57,7 +57,7 @@ def test_a_replay_tells_every_event() -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_fault_that_is_put_into_jflow_is_found(name: str) -> None:
-    seed = FOUND_BY[name]
+    seed = MUTATIONS[name].seed
     with mutated(name):
         outcome = run_schedule(seed)
     assert outcome.violations, f"seed {seed} does not find it any more; see mutations.py"
