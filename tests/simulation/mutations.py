@@ -200,10 +200,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a move does not wait for running steps": Mutation(_impatient_gate, -1),
     "a save does not wait for running steps": Mutation(_unpaused_saves, -1),
     "a move puts an earlier value": Mutation(_stale_source, -1),
-    "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, -1),
-    "a call goes on that was cancelled": Mutation(_uncancelled_calls, -1),
-    "what a lost master has left is not decided": Mutation(_undecided_steps, -1),
-    "values of steps that have ended are kept": Mutation(_unended_steps, -1),
+    "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, 15),
+    "a call goes on that was cancelled": Mutation(_uncancelled_calls, 15),
+    "what a lost master has left is not decided": Mutation(_undecided_steps, 86),
+    "values of steps that have ended are kept": Mutation(_unended_steps, 1),
     "a task does not tell what it has applied of steps that are past": Mutation(
         _silence_about_the_past, 392
     ),

@@ -326,6 +326,8 @@ def left_behind(life: Life) -> Iterator[str]:
         "pauses": worker.saves._open.pauses,
         "runs under claims": worker.claims._running,
     }
+    for key, cell in worker.containers.resources.cells().items():
+        found[f"waits for {key.name}"] = cell.waiting(1)
     for name, gate in {"of steps": moves.steps, "of plans": moves.plans}.items():
         found |= {
             f"holds {name}": gate.directory._holds,
