@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.net.protocol.peer_link import PeerLink
-from jflow.state.core import StateMoves, commits
+from jflow.state.core import commits
 from jflow.state.core import effects as task_effects
 from jflow.state.core.commits import EffectRunner
 from jflow.state.effects import Ledger
@@ -80,21 +80,6 @@ def _lost_decision_counts() -> list[Change]:
     return [(EffectRunner, "_run_staged", run_staged)]
 
 
-def _first_task_commits_alone() -> list[Change]:
-    """The commit goes to the first task only; the others are left to find out."""
-    former = EffectRunner._commit
-
-    async def commit(self: EffectRunner, values: Any) -> None:
-        some = dict([*self._writing.items()][:1])
-        everything, self._writing = self._writing, some
-        try:
-            await former(self, values)
-        finally:
-            self._writing = everything
-
-    return [(EffectRunner, "_commit", commit)]
-
-
 def _no_fences() -> list[Change]:
     return [
         (Fences, "check", lambda self, claim: None),
@@ -116,29 +101,9 @@ def _open_gate() -> list[Change]:
     return [(Directory, "enter", enter)]
 
 
-def _impatient_gate() -> list[Change]:
-    """A move does not wait for the steps that run."""
-    return [(Gate, "idle", _nothing)]
-
-
 def _unpaused_saves() -> list[Change]:
     """A save does not wait for steps of which a task may have seen a part."""
     return [(Gate, "quiet", _nothing), (Directory, "pause", lambda *_, **__: None)]
-
-
-def _stale_source() -> list[Change]:
-    """The state is copied before the holds are there, so that later writes are dropped."""
-    former = StateMoves.save
-    kept: dict[Any, Any] = {}
-
-    async def save(self: StateMoves, name: str) -> Any:
-        saved = await former(self, name)
-        states = tuple(sorted(self._holds[name].states))
-        earlier = kept.get(states, saved)
-        kept[states] = saved
-        return earlier
-
-    return [(StateMoves, "save", save)]
 
 
 def _parked_for_ever() -> list[Change]:
@@ -194,15 +159,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a later attempt does not ask what earlier ones have applied": Mutation(_no_verdict, 20),
     "what one task has staged counts as applied": Mutation(_hasty_verdict, 18),
     "a lost answer counts as a success": Mutation(_lost_decision_counts, 5),
-    "a commit goes to the first task only": Mutation(_first_task_commits_alone, -1),
     "fences and epochs are not checked": Mutation(_no_fences, 45),
     "steps begin although their state is held": Mutation(_open_gate, 115),
-    "a move does not wait for running steps": Mutation(_impatient_gate, -1),
-    "a save does not wait for running steps": Mutation(_unpaused_saves, -1),
-    "a move puts an earlier value": Mutation(_stale_source, -1),
+    "a save does not wait for running steps": Mutation(_unpaused_saves, 541),
     "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, 15),
     "a call goes on that was cancelled": Mutation(_uncancelled_calls, 15),
-    "what a lost master has left is not decided": Mutation(_undecided_steps, 86),
+    "what a lost master has left is not decided": Mutation(_undecided_steps, 85),
     "values of steps that have ended are kept": Mutation(_unended_steps, 1),
     "a task does not tell what it has applied of steps that are past": Mutation(
         _silence_about_the_past, 392

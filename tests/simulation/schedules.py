@@ -119,14 +119,17 @@ def run_schedule(seed: int, show: Callable[[str], object] | None = None) -> Outc
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """A context in which no finalizer runs at a moment that nothing has drawn."""
-    was_collecting = gc.isenabled()
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
+    gc.freeze()  # what is there before is not looked at
     try:
         yield
     finally:
-        if was_collecting:
-            collect()
-            gc.enable()
+        collect()
+        gc.unfreeze()
+        gc.enable()
 
 
 class _Schedule:

@@ -14,9 +14,9 @@ import pytest
 from tests.simulation.mutations import MUTATIONS, mutated
 from tests.simulation.schedules import run_schedule, run_schedules
 
-N_SCHEDULES = 360
+N_SCHEDULES = 240
 """As many as about 20 s hold."""
-N_AT_A_TIME = 30
+N_AT_A_TIME = 40
 
 
 @pytest.mark.parametrize("first", range(0, N_SCHEDULES, N_AT_A_TIME))
