@@ -27,7 +27,7 @@ class Operation:
     """A call of a client.
 
     Attributes:
-      client: who made it.
+      client: the client that made it.
       kind: what it was.
       value: what it wrote, read, put or got; None if that is not known.
       invoked: when it began.

@@ -164,7 +164,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     Attributes:
       random: the source of all that is drawn.
       n_steps: how many callbacks have run.
-      failures: what coroutines of hosts have raised that nobody took.
+      failures: what coroutines of hosts have raised that nothing took.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,7 +1,7 @@
 """Streams between the hosts of a simulation, with a fault drawn at every message.
 
 A stream delivers what is written in order, and late; or it breaks. Then one end may learn of it
-much later than the other, and nobody knows which of the last messages have arrived. Some streams
+much later than the other, and neither knows which of the last messages have arrived. Some streams
 carry frames of bytes, and others messages as a whole, as the streams of jflow's transports do.
 """
 
@@ -42,7 +42,7 @@ class Network:
 
     Attributes:
       p_fault: how probable it is that a message breaks its stream.
-      listeners: who listens, by address.
+      listeners: those that listen, by address.
       cut: the pairs of hosts, by name, between which nothing gets through.
     """
 

@@ -39,7 +39,7 @@ from tests.variables import set_variable
 
 LIVENESS_S = 200.0
 """After how much virtual time without faults everything must be over."""
-_SETTLE_S = 60.0
+_RESOLVED_S = 60.0
 """How long what is left in doubt may take to be resolved without faults."""
 _COLLECTED_AFTER = 20
 """How many schedules leave their cycles of references to the next collection of garbage."""
@@ -206,14 +206,14 @@ class _Schedule:
                 work.result()  # raises what the simulation itself has failed with
             if not client.host.is_dead:
                 client.host.start(client.leave())
-        self._settle()
+        self._resolve()
         values = self._look()
         for workload in self._workloads:
             yield from workload.violations
             yield from workload.check(values)
-        yield from self._settle()
+        yield from self._resolve()
 
-    def _settle(self) -> list[str]:
+    def _resolve(self) -> list[str]:
         """Waits until servers have nothing of clients that are gone; returns what they still have.
 
         A step in doubt is decided soon, and a session whose client is out of reach ends.
@@ -221,17 +221,17 @@ class _Schedule:
         self._stage = "what is in doubt is resolved"
         lives = self._cluster.lives.values()
 
-        async def settle() -> list[str]:
-            for _ in range(int(_SETTLE_S)):
+        async def resolved() -> list[str]:
+            for _ in range(int(_RESOLVED_S)):
                 await asyncio.sleep(1.0)
                 left = [one for life in lives for one in left_behind(life)]
                 if not left:
                     break
             return left
 
-        settling = self._fate.start(settle())
-        self._loop.run_until(settling.done, LIVENESS_S)
-        left: list[str] = settling.result()
+        resolving = self._fate.start(resolved())
+        self._loop.run_until(resolving.done, LIVENESS_S)
+        left: list[str] = resolving.result()
         return left
 
     def _initialize(self) -> None:
@@ -297,7 +297,7 @@ class _Schedule:
         client = Client(self._cluster, "reader")
         values: dict[str, float] = {}
 
-        async def look() -> None:
+        async def read() -> None:
             found = await client.until_done(lambda: client.run("read_all"))
             values.update(zip(VARIABLES, found, strict=True))
             for workload in self._workloads:
@@ -305,9 +305,9 @@ class _Schedule:
                     await workload.drain(client)
             await client.leave()
 
-        looking = client.host.start(look())
-        self._loop.run_until(looking.done, LIVENESS_S)
-        looking.result()
+        reading = client.host.start(read())
+        self._loop.run_until(reading.done, LIVENESS_S)
+        reading.result()
         return values
 
 

@@ -169,7 +169,7 @@ class Registrar:
                 task=str(task),
             )
         entry = entry.registered_as(registered)
-        if step.is_released:  # while this waited, perhaps for nobody any more
+        if step.is_released:  # while this waited; the run that needed it may be over
             await self.release([entry])
             raise AbortedError(f"the step was released while {task} was cut off", task=str(task))
         if step.entries[task] is lost:
