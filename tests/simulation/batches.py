@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tests.simulation.loop import collect
 from tests.simulation.schedules import Outcome, run_schedules
 
-_N_AT_A_TIME = 100
+_N_AT_A_TIME = 25
 _N_WARM = 20
 """After how many schedules every program is compiled that there is."""
 
