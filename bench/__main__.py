@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.page import page, with_figures
 from bench.record import Record, load, save
 from bench.rows import GROUPS, Case, Group
+from tests.network_hosts import has_links
 
 HERE = Path(__file__).parent
 PEERS = {"tensorflow": "tensorflow", "reverb": "reverb", "ray": "ray", "dask": "distributed"}
@@ -36,6 +37,8 @@ def main() -> None:
     }
     if _has_gpu():
         pythons["gpu"] = sys.executable
+    if has_links():
+        pythons["links"] = sys.executable
     results = HERE / "results.json"
     records = load(results)
     for name in options.only or GROUPS:

@@ -14,7 +14,7 @@ class Case:
     Attributes:
       module: its name in `bench.cases`.
       needs: the peer that has to be in its Python, "" for this Python; "gpu" for this Python on a
-        machine with a GPU.
+        machine with a GPU, "links" on one with network namespaces and TUN devices.
       rounds: how often it runs, for a median.
     """
 
@@ -561,6 +561,43 @@ GUESTS = Group(
     ),
 )
 
+_ON_LINKS = {
+    "feed {} far away": "there",
+    "fetch {} from far away": "back",
+    "{} to a far task": "there",
+    "{} from a far task": "back",
+}
+"""What is sent over a link, and what a plain socket does beside it."""
+
+_AT_ONCE = ("steps far away at once", "updates far away at once", "steps far away by threads")
+
+WAN = Group(
+    (Case("wan", "links", rounds=1),),  # it takes turns by itself
+    (
+        *(
+            Row(
+                f"{way}: {figure.format(size)}",
+                f"plain socket, {size} {where}",
+                None if way == "grpc" else 1 / 0.8,
+            )
+            for way in ("tcp", "tcp with TLS", "grpc")
+            for size in ("10 MB", "100 MB")
+            for figure, where in _ON_LINKS.items()
+        ),
+        *(
+            row
+            for way in ("tcp", "tcp with TLS", "grpc")
+            for row in (
+                Row(f"{way}: a step far away", "plain socket, round trip", 1.1),
+                *(Row(f"{way}: 64 {what}", "plain socket, round trip", 2.0) for what in _AT_ONCE),
+                Row(f"{way}: 64 reads by a near task at once", "plain socket, round trip"),
+                Row(f"{way}: 64 closures at once", "plain socket, round trip"),
+                Row(f"{way}: 64 steps far away, one after another", "plain socket, round trip"),
+            )
+        ),
+    ),
+)
+
 GPU = Group(
     (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
     (
@@ -596,5 +633,6 @@ GROUPS = {
     "models": MODELS,
     "sessions": SESSIONS,
     "guests": GUESTS,
+    "wan": WAN,
     "gpu": GPU,
 }

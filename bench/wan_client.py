@@ -1,7 +1,7 @@
 """The client of `bench.cases.wan`: what is timed on the near one of two hosts.
 
 `python -m bench.wan_client bulk N_BYTES PORT` or `steps PORT`; the cluster is that of `TF_CONFIG`,
-and the port that of a plain socket beside the parameter server, which is far.
+and the port that of `bench.plain_socket` beside the parameter server, which is far.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import jflow as tf
 from bench.plain_socket import PlainSocket
 from bench.timing import alternate, tell
 
+NAME = os.environ["BENCH_NAME"]
+"""What figures begin with."""
 N_STEPS = 64
 Calls = dict[str, Callable[[], Any]]
 FAR, NEAR = "/job:ps/task:0", "/job:worker/task:0"
@@ -26,13 +28,13 @@ FAR, NEAR = "/job:ps/task:0", "/job:worker/task:0"
 
 def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int) -> Calls:
     """Arrays between the client and a far task, and between a near and a far one."""
-    size, named = f"{n_bytes // 10**6} MB", os.environ["JFLOW_TRANSPORT"]
+    size = f"{n_bytes // 10**6} MB"
     ones = np.ones(n_bytes // 4, np.float32)
     stack.enter_context(tf.Graph().as_default())
     kept, ends = {}, {}
-    for device in (FAR, NEAR):
+    for device, name in ((FAR, "far"), (NEAR, "near")):
         with tf.device(device):
-            kept[device] = tf.Variable(lambda: tf.numpy.ones(ones.shape), name=device[5:7])
+            kept[device] = tf.Variable(lambda: tf.numpy.ones(ones.shape), name=name)
     for device, other in ((FAR, NEAR), (NEAR, FAR)):
         with tf.device(device):
             ends[device] = kept[other].value()[ones.size // 2]
@@ -42,10 +44,10 @@ def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int) -> Calls:
     far, near = (stack.enter_context(tf.Session(targets[device])) for device in (FAR, NEAR))
     near.run(tf.global_variables_initializer())
     return {
-        f"{named}: feed {size} far away": lambda: far.run(last, {x: ones}),
-        f"{named}: fetch {size} from far away": lambda: far.run(kept[FAR]),
-        f"{named}: {size} to a far task": lambda: near.run(ends[FAR]),
-        f"{named}: {size} from a far task": lambda: near.run(ends[NEAR]),
+        f"{NAME}: feed {size} far away": lambda: far.run(last, {x: ones}),
+        f"{NAME}: fetch {size} from far away": lambda: far.run(kept[FAR]),
+        f"{NAME}: {size} to a far task": lambda: near.run(ends[FAR]),
+        f"{NAME}: {size} from a far task": lambda: near.run(ends[NEAR]),
     }
 
 
@@ -60,7 +62,6 @@ def plain(socket: PlainSocket, n_bytes: int) -> Calls:
 
 def small_steps(stack: ExitStack, targets: dict[str, str]) -> Calls:
     """Steps that do not depend on each other: one, many at once, and one after another."""
-    named = os.environ["JFLOW_TRANSPORT"]
     stack.enter_context(tf.Graph().as_default())
     with tf.device(FAR):
         x = tf.placeholder(tf.float32, ())
@@ -86,22 +87,21 @@ def small_steps(stack: ExitStack, targets: dict[str, str]) -> Calls:
             future.result()
 
     return {
-        f"{named}: a step far away": lambda: far.run(fed, {x: 1.0}),
-        f"{named}: {N_STEPS} steps far away at once": fed_at_once,
-        f"{named}: {N_STEPS} updates far away at once": updated_at_once,
-        f"{named}: {N_STEPS} steps far away by threads": lambda: list(
+        f"{NAME}: a step far away": lambda: far.run(fed, {x: 1.0}),
+        f"{NAME}: {N_STEPS} steps far away at once": fed_at_once,
+        f"{NAME}: {N_STEPS} updates far away at once": updated_at_once,
+        f"{NAME}: {N_STEPS} steps far away by threads": lambda: list(
             pool.map(lambda i: far.run(fed, {x: float(i)}), range(N_STEPS))
         ),
-        f"{named}: {N_STEPS} reads by a near task at once": read_at_once,
-        f"{named}: {N_STEPS} steps far away, one after another": lambda: [
+        f"{NAME}: {N_STEPS} reads by a near task at once": read_at_once,
+        f"{NAME}: {N_STEPS} steps far away, one after another": lambda: [
             far.run(fed, {x: 1.0}) for _ in range(N_STEPS)
         ],
     }
 
 
 def closures(stack: ExitStack) -> Calls:
-    """Closures on workers that read a variable far away, or that are far away themselves."""
-    named = os.environ["JFLOW_TRANSPORT"]
+    """Closures on a near worker that write a variable far away."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.ClusterCoordinator(strategy)
@@ -118,7 +118,7 @@ def closures(stack: ExitStack) -> Calls:
             coordinator.schedule(counted)
         coordinator.join()
 
-    return {f"{named}: {N_STEPS} closures at once": scheduled}
+    return {f"{NAME}: {N_STEPS} closures at once": scheduled}
 
 
 def main(words: list[str]) -> None:

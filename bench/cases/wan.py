@@ -7,7 +7,11 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from jflow.base.cluster import ClusterSpec
+from jflow.net.wire.authority import write_certificates
 from jflow.testing import ProgramProcess
 from tests.network_hosts import NetworkHosts
 from tests.programs.packet_link import Conditions
@@ -15,7 +19,8 @@ from tests.programs.packet_link import Conditions
 NEAR, FAR = range(2)
 DELAY_S, LOSS = 0.02, 0.01
 """One way, so a round trip takes 40 ms; the loss is that of each direction."""
-TRANSPORTS = ("tcp", "grpc")
+WITH_TLS = " with TLS"
+TRANSPORTS = ("tcp", f"tcp{WITH_TLS}", "grpc")
 
 
 def measure(transport: str, conditions: Conditions, words: list[str]) -> None:
@@ -33,9 +38,16 @@ def measure(transport: str, conditions: Conditions, words: list[str]) -> None:
         cluster = {job: [f"{hosts.address(host)}:2222"] for job, host in jobs.items()}
         shared = {
             "JFLOW_TOKEN": "of these two hosts, and long enough",
-            "JFLOW_INSECURE": "1",
-            "JFLOW_TRANSPORT": transport,
+            "JFLOW_TRANSPORT": transport.removesuffix(WITH_TLS),
+            "BENCH_NAME": transport,
         }
+        if transport.endswith(WITH_TLS):
+            made = stack.enter_context(TemporaryDirectory())
+            Path(made).chmod(0o700)
+            write_certificates(Path(made), ClusterSpec(cluster), days=1)
+            shared["JFLOW_TLS_DIR"] = made
+        else:
+            shared |= {"JFLOW_INSECURE": "1", "JFLOW_LOG": "error"}
         for job, host in jobs.items():
             told = {"cluster": cluster, "task": {"type": job, "index": 0}}
             command = hosts.command(host, [sys.executable, "-m", "jflow", "server"])

@@ -68,16 +68,16 @@ def training(folder: Path, conditions: Conditions) -> Iterator[Training]:
             "JFLOW_LOG_FORMAT": "json",
         }
         logs = {job: folder / job for job in JOBS}
-        servers = []
+        servers: list[ProgramProcess] = []
         for job, host in JOBS.items():
             told = {"cluster": cluster, "task": {"type": job, "index": 0}}
             server = shlex.join([sys.executable, "-m", "jflow", "server"])
             command = ["sh", "-c", f"exec {server} 2>{shlex.quote(str(logs[job]))}"]
             environment = {**shared, "TF_CONFIG": json.dumps(told)}
-            servers.append(ProgramProcess(hosts.command(host, command), environment))
-            stack.enter_context(servers[-1])
-        for server_process in servers:
-            assert "is ready" in server_process.read_line()
+            process = ProgramProcess(hosts.command(host, command), environment)
+            servers.append(stack.enter_context(process))
+        for process in servers:
+            assert "is ready" in process.read_line()
         environment = {**shared, "TF_CONFIG": json.dumps({"cluster": cluster})}
         command = hosts.command(NEAR, [sys.executable, str(CLIENT)])
         client = stack.enter_context(ProgramProcess(command, environment))
@@ -130,20 +130,21 @@ def test_a_cut_loses_what_is_under_way_and_what_is_sent_until_it_heals() -> None
 
 
 def test_hosts_are_as_far_apart_as_their_link_says() -> None:
-    with NetworkHosts(2) as hosts, hosts.link(NEAR, FAR, LOSSY) as link:
-        listens = (
-            "import socket; s = socket.create_server(('10.77.0.2', 9)); print(); s.accept()[0].recv(1)"
-        )
-        connects = (
-            "import socket, time; t = time.monotonic(); socket.create_connection(('10.77.0.2', 9));"
-            "print(time.monotonic() - t)"
-        )
-        far = ProgramProcess(hosts.command(FAR, [sys.executable, "-c", listens]))
-        with far:
-            far.read_line()
-            near = ProgramProcess(hosts.command(NEAR, [sys.executable, "-c", connects]))
-            with near:
-                assert float(near.read_line()) >= ROUND_TRIP_S
+    place = (NetworkHosts.address(FAR), 2222)
+    listens = f"import socket; s = socket.create_server({place}); print(); s.accept()[0].recv(1)"
+    connects = (
+        "import socket, time; begun = time.monotonic();"
+        f"socket.create_connection({place}); print(time.monotonic() - begun)"
+    )
+    with ExitStack() as stack:
+        hosts = stack.enter_context(NetworkHosts(2))
+        link = hosts.link(NEAR, FAR, LOSSY)
+        started = []
+        for host, code in ((FAR, listens), (NEAR, connects)):
+            command = hosts.command(host, [sys.executable, "-c", code])
+            started.append(stack.enter_context(ProgramProcess(command)))
+            said = started[-1].read_line()
+        assert float(said) >= ROUND_TRIP_S
         assert all(counts.arrived for counts in link.counts()), "nothing goes beside the link"
 
 
