@@ -4,6 +4,7 @@ import errno
 import logging
 import socket
 import ssl
+import sys
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from jflow.net.protocol import Peer, Secret
 from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.wire import attaching, connect, data_listener, load_tls, ports
+from jflow.net.wire.connections import SocketConnection
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.tls_connection import TlsConnection
@@ -262,6 +264,26 @@ def test_tasks_call_each_other_over_tls(server, host, certificates, kind):
         await peer.close()
 
     on_loop(check())
+
+
+# Buffers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a size was set")
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_the_kernel_sizes_the_buffers_of_a_stream_over_tcp(is_encrypted):
+    """Over a long distance a buffer of a fixed size bounds how much is on its way."""
+    so_buf_lock = 72
+    [listening], port = ports.listen(["127.0.0.1"])
+    with listening, socket.create_connection(("127.0.0.1", port)) as near:
+        far, _ = listening.accept()
+        with far:
+            for end in (near, far):
+                if is_encrypted:
+                    TlsConnection(end, ssl.create_default_context(), "worker-0.jflow")
+                else:
+                    SocketConnection(end)
+                assert not end.getsockopt(socket.SOL_SOCKET, so_buf_lock)
 
 
 # Cuts ---------------------------------------------------------------------------------------------

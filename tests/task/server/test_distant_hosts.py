@@ -87,7 +87,10 @@ def training(folder: Path, conditions: Conditions) -> Iterator[Training]:
 
 def after(n: int) -> str:
     """What the client says after so many steps, of which each was applied once."""
-    return f"{n} {1.0 - 0.5**n}"
+    value = 0
+    for _ in range(n):
+        value = (5 * value + 1) % 2**32
+    return f"{n} {value - 2**32 if value >= 2**31 else value}"
 
 
 def test_the_nth_packet_of_a_direction_has_the_same_fate_each_time() -> None:
