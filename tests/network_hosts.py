@@ -65,7 +65,10 @@ class NetworkHosts(Closing):
         return [*_inside(self._hosts[host]), *words]
 
     def cut_off(self, host: int) -> None:
-        """Unplugs a host: what it sends is lost, and what is sent to it, without any notice."""
+        """Unplugs a host: what it sends is lost, and what is sent to it, without any notice.
+
+        Its links go on; see `Link.cut`.
+        """
         self._ip(self._bridge, f"link set cable{host} down")
 
     def heal(self, host: int) -> None:
@@ -74,6 +77,13 @@ class NetworkHosts(Closing):
 
     def link(self, one: int, other: int, conditions: Conditions) -> Link:
         """Links two hosts: what they send each other goes over the link from now on.
+
+        Args:
+          one, other: the hosts.
+          conditions: what becomes of the packets.
+
+        Returns:
+          The link, which is gone with the hosts at the latest.
 
         Raises:
           pytest.skip.Exception: if the machine does not permit it.

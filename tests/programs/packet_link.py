@@ -198,7 +198,10 @@ def main(words: list[str]) -> None:
     match words:
         case ["open", name, descriptor]:
             with socket.socket(fileno=int(descriptor)) as told:
-                passed = array.array("i", [open_device(name)])
+                try:
+                    passed = array.array("i", [open_device(name)])
+                except OSError as error:
+                    sys.exit(f"cannot open a TUN device: {error}")
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)
                 told.sendmsg([b"x"], [rights])
         case ["forward", first, second, conditions]:
