@@ -562,40 +562,37 @@ GUESTS = Group(
 )
 
 _ON_LINKS = {
-    "feed {} far away": "there",
-    "fetch {} from far away": "back",
-    "{} to a far task": "there",
-    "{} from a far task": "back",
+    "feed far away": "there",
+    "fetch from far away": "back",
+    "to a far task": "there",
+    "from a far task": "back",
 }
 """What is sent over a link, and what a plain socket does beside it."""
 
 _AT_ONCE = ("steps far away at once", "updates far away at once", "steps far away by threads")
 
+
+def _distant(way: str, most: float | None) -> tuple[Row, ...]:
+    """The rows of a transport over links, and the ratio that is wanted of arrays."""
+    beside = f"plain socket beside {way}"
+    arrays = [
+        Row(f"{way}: {figure}, {size}", f"{beside}, {where}, {size}", most)
+        for size in ("10 MB at 1 % loss", "100 MB")
+        for figure, where in _ON_LINKS.items()
+    ]
+    steps = [Row(f"{way}: 64 {what}", f"{beside}, round trip", 2.0) for what in _AT_ONCE]
+    others = ("reads by a near task at once", "closures at once", "steps, one after another")
+    return (
+        *arrays,
+        Row(f"{way}: a step far away", f"{beside}, round trip", 1.1),
+        *steps,
+        *(Row(f"{way}: 64 {what}", f"{beside}, round trip") for what in others),
+    )
+
+
 WAN = Group(
     (Case("wan", "links", rounds=1),),  # it takes turns by itself
-    (
-        *(
-            Row(
-                f"{way}: {figure.format(size)}",
-                f"plain socket, {size} {where}",
-                None if way == "grpc" else 1 / 0.8,
-            )
-            for way in ("tcp", "tcp with TLS", "grpc")
-            for size in ("10 MB", "100 MB")
-            for figure, where in _ON_LINKS.items()
-        ),
-        *(
-            row
-            for way in ("tcp", "tcp with TLS", "grpc")
-            for row in (
-                Row(f"{way}: a step far away", "plain socket, round trip", 1.1),
-                *(Row(f"{way}: 64 {what}", "plain socket, round trip", 2.0) for what in _AT_ONCE),
-                Row(f"{way}: 64 reads by a near task at once", "plain socket, round trip"),
-                Row(f"{way}: 64 closures at once", "plain socket, round trip"),
-                Row(f"{way}: 64 steps far away, one after another", "plain socket, round trip"),
-            )
-        ),
-    ),
+    (*_distant("tcp", 1 / 0.8), *_distant("tcp with TLS", 1 / 0.8), *_distant("grpc", None)),
 )
 
 GPU = Group(

@@ -1,7 +1,7 @@
 """The client of `bench.cases.wan`: what is timed on the near one of two hosts.
 
-`python -m bench.wan_client bulk N_BYTES PORT` or `steps PORT`; the cluster is that of `TF_CONFIG`,
-and the port that of `bench.plain_socket` beside the parameter server, which is far.
+`python -m bench.wan_client bulk MEGABYTES CONDITION PORT` or `steps PORT`. The cluster is that of
+`TF_CONFIG`, the port that of `bench.plain_socket` beside the parameter server, which is far.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bench.timing import alternate, tell
 
 NAME = os.environ["BENCH_NAME"]
 """What figures begin with."""
+BESIDE = f"plain socket beside {NAME}"
 N_STEPS = 64
 Calls = dict[str, Callable[[], Any]]
 FAR, NEAR = "/job:ps/task:0", "/job:worker/task:0"
 
 
-def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int) -> Calls:
+def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int, what: str) -> Calls:
     """Arrays between the client and a far task, and between a near and a far one."""
-    size = f"{n_bytes // 10**6} MB"
     ones = np.ones(n_bytes // 4, np.float32)
     stack.enter_context(tf.Graph().as_default())
     kept, ends = {}, {}
@@ -44,19 +44,19 @@ def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int) -> Calls:
     far, near = (stack.enter_context(tf.Session(targets[device])) for device in (FAR, NEAR))
     near.run(tf.global_variables_initializer())
     return {
-        f"{NAME}: feed {size} far away": lambda: far.run(last, {x: ones}),
-        f"{NAME}: fetch {size} from far away": lambda: far.run(kept[FAR]),
-        f"{NAME}: {size} to a far task": lambda: near.run(ends[FAR]),
-        f"{NAME}: {size} from a far task": lambda: near.run(ends[NEAR]),
+        f"{NAME}: feed far away, {what}": lambda: far.run(last, {x: ones}),
+        f"{NAME}: fetch from far away, {what}": lambda: far.run(kept[FAR]),
+        f"{NAME}: to a far task, {what}": lambda: near.run(ends[FAR]),
+        f"{NAME}: from a far task, {what}": lambda: near.run(ends[NEAR]),
     }
 
 
-def plain(socket: PlainSocket, n_bytes: int) -> Calls:
+def plain(socket: PlainSocket, n_bytes: int, what: str) -> Calls:
     """The same by a plain socket."""
-    size, data = f"{n_bytes // 10**6} MB", memoryview(bytearray(b"x" * n_bytes))
+    data = memoryview(bytearray(b"x" * n_bytes))
     return {
-        f"plain socket, {size} there": lambda: socket.there(data),
-        f"plain socket, {size} back": lambda: socket.back(data),
+        f"{BESIDE}, there, {what}": lambda: socket.there(data),
+        f"{BESIDE}, back, {what}": lambda: socket.back(data),
     }
 
 
@@ -94,7 +94,7 @@ def small_steps(stack: ExitStack, targets: dict[str, str]) -> Calls:
             pool.map(lambda i: far.run(fed, {x: float(i)}), range(N_STEPS))
         ),
         f"{NAME}: {N_STEPS} reads by a near task at once": read_at_once,
-        f"{NAME}: {N_STEPS} steps far away, one after another": lambda: [
+        f"{NAME}: {N_STEPS} steps, one after another": lambda: [
             far.run(fed, {x: 1.0}) for _ in range(N_STEPS)
         ],
     }
@@ -129,13 +129,16 @@ def main(words: list[str]) -> None:
         host = addresses[FAR].partition(":")[0]
         socket = stack.enter_context(PlainSocket(host, int(words[-1])))
         match words:
-            case ["bulk", n_bytes, _]:
-                calls = bulk(stack, targets, int(n_bytes)) | plain(socket, int(n_bytes))
-                tell(alternate(calls, n=1, rounds=7 if int(n_bytes) < 10**8 else 3))
+            case ["bulk", megabytes, condition, _]:
+                n_bytes, what = int(megabytes) * 10**6, f"{megabytes} MB{condition}"
+                calls = bulk(stack, targets, n_bytes, what) | plain(socket, n_bytes, what)
+                tell(alternate(calls, n=1, rounds=7 if n_bytes < 10**8 else 3))
             case ["steps", _]:
                 calls = small_steps(stack, targets) | closures(stack)
-                calls["plain socket, round trip"] = socket.round_trip
+                calls[f"{BESIDE}, round trip"] = socket.round_trip
                 tell(alternate(calls, n=1, rounds=5))
+            case _:
+                sys.exit(__doc__)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,6 @@ def measure(transport: str, conditions: Conditions, words: list[str]) -> None:
 
 if __name__ == "__main__":
     for transport in TRANSPORTS:
-        measure(transport, Conditions(DELAY_S), ["bulk", str(10**8)])
-        measure(transport, Conditions(DELAY_S, LOSS), ["bulk", str(10**7)])
+        measure(transport, Conditions(DELAY_S), ["bulk", "100", ""])
+        measure(transport, Conditions(DELAY_S, LOSS), ["bulk", "10", " at 1 % loss"])
         measure(transport, Conditions(DELAY_S), ["steps"])
