@@ -95,7 +95,9 @@ class NetworkHosts(Closing):
                 devices.append(self._device(host, name))
             for host, peer in ((one, other), (other, one)):
                 process = self._hosts[host]
-                self._ip(process, f"link set {name} mtu {MTU} txqueuelen {_N_QUEUED} up")
+                size = f"mtu {MTU} txqueuelen {_N_QUEUED}"
+                # An address of IPv6 would be announced, by packets that no program has sent.
+                self._ip(process, f"link set {name} {size} addrgenmode none up")
                 way = f"{self.address(peer)}/32 dev {name} src {self.address(host)}"
                 self._ip(process, f"route add {way}")
             link = Link(devices, conditions)

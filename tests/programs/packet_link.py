@@ -14,7 +14,6 @@ needs no module of its own; TCP on both ends is the kernel's.
 
 from __future__ import annotations
 
-import array
 import fcntl
 import heapq
 import json
@@ -199,11 +198,9 @@ def main(words: list[str]) -> None:
         case ["open", name, descriptor]:
             with socket.socket(fileno=int(descriptor)) as told:
                 try:
-                    passed = array.array("i", [open_device(name)])
+                    socket.send_fds(told, [b"x"], [open_device(name)])
                 except OSError as error:
                     sys.exit(f"cannot open a TUN device: {error}")
-                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)
-                told.sendmsg([b"x"], [rights])
         case ["forward", first, second, conditions]:
             link = Link((int(first), int(second)), Conditions(**json.loads(conditions)))
             print("ready", flush=True)

@@ -148,7 +148,7 @@ def test_hosts_are_as_far_apart_as_their_link_says() -> None:
             started.append(stack.enter_context(ProgramProcess(command)))
             said = started[-1].read_line()
         assert float(said) >= ROUND_TRIP_S
-        assert all(counts.arrived for counts in link.counts()), "nothing goes beside the link"
+        assert all(counts.arrived > 1 for counts in link.counts()), "a handshake goes both ways"
 
 
 @pytest.mark.long
