@@ -23,11 +23,11 @@ NAME = os.environ["BENCH_NAME"]
 """What figures begin with."""
 BESIDE = f"plain socket beside {NAME}"
 N_STEPS = 64
-Calls = dict[str, Callable[[], Any]]
+Timed = dict[str, Callable[[], Any]]
 FAR, NEAR = "/job:ps/task:0", "/job:worker/task:0"
 
 
-def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int, what: str) -> Calls:
+def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int, what: str) -> Timed:
     """Arrays between the client and a far task, and between a near and a far one."""
     ones = np.ones(n_bytes // 4, np.float32)
     stack.enter_context(tf.Graph().as_default())
@@ -51,7 +51,7 @@ def bulk(stack: ExitStack, targets: dict[str, str], n_bytes: int, what: str) -> 
     }
 
 
-def plain(socket: PlainSocket, n_bytes: int, what: str) -> Calls:
+def plain(socket: PlainSocket, n_bytes: int, what: str) -> Timed:
     """The same by a plain socket."""
     data = memoryview(bytearray(b"x" * n_bytes))
     return {
@@ -60,7 +60,7 @@ def plain(socket: PlainSocket, n_bytes: int, what: str) -> Calls:
     }
 
 
-def small_steps(stack: ExitStack, targets: dict[str, str]) -> Calls:
+def small_steps(stack: ExitStack, targets: dict[str, str]) -> Timed:
     """Steps that do not depend on each other: one, many at once, and one after another."""
     stack.enter_context(tf.Graph().as_default())
     with tf.device(FAR):
@@ -100,7 +100,7 @@ def small_steps(stack: ExitStack, targets: dict[str, str]) -> Calls:
     }
 
 
-def closures(stack: ExitStack) -> Calls:
+def closures(stack: ExitStack) -> Timed:
     """Closures on a near worker that write a variable far away."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
