@@ -8,8 +8,8 @@
 What `forward` is told over standard input is answered by a line: `cut` and `heal` by "done",
 `counts` by what became of the packets of each direction, as JSON.
 
-The kernel's own `netem` is not everywhere, and what it drops is not the same twice. A TUN device
-needs no module of its own; TCP on both ends is the kernel's.
+The kernel's own `netem` is not everywhere, and takes a seed only in newer kernels. TCP on both ends
+is the kernel's.
 """
 
 from __future__ import annotations
