@@ -261,7 +261,7 @@ class RemoteBackend:
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
         """Returns the checkpoint's path as the tasks with the state have to be given it."""
-        tasks = list(by_task(items.items))
+        tasks = list(by_task(items))
         groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
         return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
 

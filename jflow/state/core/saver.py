@@ -79,7 +79,7 @@ class CheckpointSaver:
         self._own = servers.info().task
         self._session = session
         self._prefix = prefix
-        self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
+        self._by_task = {task: own.to_bytes() for task, own in by_task(items).items()}
         self._driver = servers.driver
         self._states = [item.state for item in items.items]
         self.is_private = any(state.session for state in self._states)
@@ -119,6 +119,8 @@ class CheckpointSaver:
             shards = await self._driver.all_of(map(self._write, self._by_task))
             await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
+            # What a client says of claims is none: tasks that restore this learn of them.
+            about = {key: text for key, text in about.items() if key != CLAIMS}
             if claims := self._servers.fences.to_text():
                 about = {**about, CLAIMS: claims}
             first = next(iter(self._by_task))

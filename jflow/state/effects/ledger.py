@@ -280,15 +280,24 @@ class Ledger:
 
     # Windows ----------------------------------------------------------------------------------
 
-    def saved_windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
-        """Yields the windows that checkpoints keep, by client and epoch."""
+    def saved_windows(self, clients: str = "") -> Iterator[tuple[_Window, LedgerWindow]]:
+        """Yields the windows that checkpoints keep, by client and epoch.
+
+        Args:
+          clients: how the names of the clients begin; "" for all.
+        """
         for key, window in self._windows.items():
-            if window.is_saved:
+            if window.is_saved and key[0].startswith(clients):
                 yield key, window
 
-    def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
-        """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch."""
-        for key, window in [*self.saved_windows()]:
+    def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]], clients: str = "") -> None:
+        """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch.
+
+        Args:
+          windows: those of a checkpoint.
+          clients: how the names of the clients begin whose windows are replaced; "" for all.
+        """
+        for key, window in [*self.saved_windows(clients)]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
             for sequence in window.entries.keys() - active.keys():
                 self._drop(window.entries[sequence])
@@ -298,6 +307,8 @@ class Ledger:
                 del self._windows[key]
         for key, window in windows:
             client, epoch = key
+            if not client.startswith(clients):
+                continue
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
             own_window = self._windows.setdefault(key, LedgerWindow())
             own_window.acknowledged = window.acknowledged

@@ -62,11 +62,16 @@ class SavedLedger:
     arrays: tuple[Array, ...]
 
     @classmethod
-    def of(cls, ledger: Ledger) -> SavedLedger:
-        """Returns the steps that a ledger has as applied, and their results."""
+    def of(cls, ledger: Ledger, clients: str = "") -> SavedLedger:
+        """Returns the steps that a ledger has as applied, and their results.
+
+        Args:
+          ledger: the ledger.
+          clients: how the names of the clients begin whose steps are meant; "" for all.
+        """
         arrays: list[Array] = []
         windows = []
-        for (client, epoch), window in ledger.saved_windows():
+        for (client, epoch), window in ledger.saved_windows(clients):
             effects = []
             for sequence, entry in window.entries.items():
                 if entry.phase is Phase.COMMITTED:
@@ -83,8 +88,8 @@ class SavedLedger:
             max(effect.n_results, 0) for window in self.saved.windows for effect in window.effects
         )
 
-    def restore(self, ledger: Ledger) -> None:
-        """Replaces the saved part of a ledger with this one."""
+    def restore(self, ledger: Ledger, clients: str = "") -> None:
+        """Replaces the saved part of a ledger with this one, of the clients that `of` describes."""
         windows = []
         rest = iter(self.arrays)
         for saved in self.saved.windows:
@@ -97,7 +102,7 @@ class SavedLedger:
                     results=_next_results(rest, effect.n_results),
                 )
             windows.append(((saved.client, saved.epoch), window))
-        ledger.restore(windows)
+        ledger.restore(windows, clients)
 
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())

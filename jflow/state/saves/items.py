@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
 from jflow.base.cluster import Device, Task
@@ -117,13 +116,20 @@ class StateItem(Record, frozen=True):
         return f"{self.state}, key {self.key!r}"
 
 
-class StateItems(Record, frozen=True):
-    """The items of one save or restore."""
+class StateItems(Record, frozen=True, omit_defaults=True):
+    """The items of one save or restore.
+
+    Attributes:
+      items: the items.
+      clients: how the names of the clients begin whose effects (`jflow.state.effects`) are saved
+        or restored with them; "" for all.
+    """
 
     what = "items of a checkpoint"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 26, n_items=1 << 20)
 
     items: tuple[StateItem, ...]
+    clients: str = ""
 
 
 class SaveReport(Record, frozen=True):
@@ -151,9 +157,9 @@ class SaveReport(Record, frozen=True):
         return f"<jflow.checkpoint.SaveReport of {self.path!r}: {size}, by {tasks}>"
 
 
-def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:
+def by_task(items: StateItems) -> dict[Task, StateItems]:
     """Groups items by task, keeping their order."""
     groups: dict[Task, list[StateItem]] = {}
-    for item in items:
+    for item in items.items:
         groups.setdefault(item.task, []).append(item)
-    return {task: StateItems(tuple(own)) for task, own in groups.items()}
+    return {task: StateItems(tuple(own), items.clients) for task, own in groups.items()}

@@ -51,7 +51,7 @@ class RestoreOfTask:
         checkpoint: Checkpoint,
         device_of: Callable[[str], DeviceOrMesh],
     ) -> None:
-        self._containers = containers
+        self._containers, self._clients = containers, items.clients
         keys = frozenset(checkpoint.keys())
         readers = [_reader(item, checkpoint, keys) for item in items.items]
         values: dict[VariableId, VariableSnapshot] = {}
@@ -77,7 +77,7 @@ class RestoreOfTask:
 
     def finish(self) -> None:
         """Restores resources and the ledger. Raises as `ResourceManager.restore`."""
-        self._containers.ledger(self._effects.restore)
+        self._containers.ledger(self._effects.restore, self._clients)
         resources = self._containers.resources
         for item, snapshot in self._resources:
             resources.get(Device.parse(item.device), item.resource)

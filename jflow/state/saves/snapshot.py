@@ -41,7 +41,7 @@ class SnapshotOfTask:
 
     def __init__(self, containers: Containers, items: StateItems) -> None:
         self._containers = containers
-        self._items = items.items
+        self._items, self._clients = items.items, items.clients
         self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}
@@ -64,7 +64,7 @@ class SnapshotOfTask:
                 self._resources[item] = self._state(item)
         # Steps that are applied once and saved are inside the order of writes, which is closed, so
         # those that are in the ledger are those that are in the variables.
-        effects = LedgerSnapshot(self._containers.ledger(SavedLedger.of))
+        effects = LedgerSnapshot(self._containers.ledger(SavedLedger.of, self._clients))
         self._effects = effects if effects.ledger.saved.windows else None
 
     def _state(self, item: StateItem) -> Snapshot:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from jflow.base.deadline import Deadline
+from jflow.base.packing import unpack
 from jflow.base.roles import AccessRole
-from jflow.errors import AbortedError, PermissionDeniedError
+from jflow.errors import AbortedError, InvalidArgumentError, PermissionDeniedError
 from jflow.net.protocol import Rights
-from jflow.plan import Plan
+from jflow.plan import Call, Plan
 from jflow.state.checkpoint_files import local_path
 from jflow.state.core import ClusterState
+from jflow.state.effects import Effect
 from jflow.state.moves import StateId, changes_of, states_of
-from jflow.state.saves import StateItems
+from jflow.state.saves import READ_TENSOR, StateItems
 from jflow.task.master.step_runner import RegisteredStep
 
 
@@ -53,6 +58,33 @@ class SessionRights:
         changed = sorted(state for change in changes_of(plans) for state in change)
         if changed and self.now.role < AccessRole.USE:
             raise self.now.refusal(AccessRole.USE, f"running a step that may change {changed[0]}")
+        for path in _paths_of(plans):
+            if self.now.role < AccessRole.USE:
+                raise self.now.refusal(AccessRole.USE, f"reading the checkpoint {path!r}")
+            self.now.check_path(local_path(path))
+
+    def check_recording(self) -> None:
+        """Checks that the client may choose the numbers of its steps, so that they are recorded.
+
+        Raises:
+          PermissionDeniedError: if it may not.
+        """
+        if self.now.role < AccessRole.OPERATE:
+            raise self.now.refusal(AccessRole.OPERATE, "recording steps")
+
+    @property
+    def clients(self) -> str:
+        """How the names begin under which tasks know the client's steps that are applied once.
+
+        So no user takes over steps of another one. "" for callers with the token of the cluster.
+        """
+        return "" if self.now.role == AccessRole.CLUSTER else f"@{self.now.user}/"
+
+    def own_effect(self, effect: Effect | None) -> Effect | None:
+        """Returns an attempt of a step that is applied once, as tasks know it; see `clients`."""
+        if effect is None or self.now.role == AccessRole.CLUSTER:
+            return effect
+        return replace(effect, client=self.clients + effect.client)
 
     def limit(self, rights: Rights) -> None:
         """See `MasterSession.limit`."""
@@ -98,19 +130,44 @@ class GuardedState(ClusterState):
         deadline: Deadline,
     ) -> bytes:
         """See `ClusterState.save`."""
-        self._check_use(prefix, items)
+        items = self._allowed(prefix, items)
         return await super().save(prefix, items, is_consistent, about, connect_timeout, deadline)
 
     async def restore(
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
     ) -> bytes:
         """See `ClusterState.restore`."""
-        self._check_use(prefix, items)
+        items = self._allowed(prefix, items)
         return await super().restore(prefix, items, connect_timeout, deadline)
 
-    def _check_use(self, prefix: str, items: bytes) -> None:
-        """Raises PermissionDeniedError if the client may not use the path or the state."""
+    def _allowed(self, prefix: str, items: bytes) -> bytes:
+        """Returns the items, without effects of steps of other users.
+
+        Raises PermissionDeniedError if the client may not use the path or the state.
+        """
         rights = self._rights.now
-        if rights.role < AccessRole.OPERATE:
-            rights.check_path(local_path(prefix))
-            rights.check_states(item.state for item in StateItems.from_bytes(items).items)
+        if rights.role >= AccessRole.OPERATE:
+            return items
+        rights.check_path(local_path(prefix))
+        wanted = StateItems.from_bytes(items)
+        rights.check_states(item.state for item in wanted.items)
+        return msgspec.structs.replace(wanted, clients=self._rights.clients).to_bytes()
+
+
+def _paths_of(plans: Iterable[Plan]) -> Iterable[str]:
+    """Yields the paths of the checkpoints that plans read.
+
+    Raises:
+      InvalidArgumentError: if a plan does not say which.
+    """
+    for plan in plans:
+        for one in plan.all_instructions:
+            if isinstance(one, Call) and one.function == READ_TENSOR:
+                attributes = unpack(one.attributes)
+                path = attributes.get("prefix") if isinstance(attributes, dict) else None
+                if not isinstance(path, str):
+                    raise InvalidArgumentError(
+                        f"`{one}` reads a checkpoint; expected its path as `prefix`, got {path!r}",
+                        op=one.op or None,
+                    )
+                yield path

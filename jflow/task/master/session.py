@@ -220,6 +220,7 @@ class ClientSession:
         """See `MasterSession.run_step`."""
         self._check_open()
         step, ids = self._find_step(handle), self._ids_from(step_id)
+        effect = self.rights.own_effect(effect)
         within = partial(self._running_within, step, deadline)
         started = Started(self._run_sampled(step, feeds, ids, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
@@ -264,6 +265,7 @@ class ClientSession:
         """See `MasterSession.begin_step`."""
         self._check_open()
         step, ids = self._find_step(handle), self._ids_from(step_id)
+        effect = self.rights.own_effect(effect)
         within = partial(self._running_within, step, deadline)
         if records is None and not self._sampler.is_open:
             started = begin_inline(self._servers.gate, step, ids, feeds, effect)
@@ -279,6 +281,7 @@ class ClientSession:
         """Returns the numbers of the attempts of a step, given the first one; 0 for any."""
         if not step_id:
             return self._step_ids
+        self.rights.check_recording()
         if step_id not in self._own_ids[-1] or step_id % N_ATTEMPTS:
             self._own_ids.append(recorded_ids(step_id))
         return itertools.cycle(range(step_id, step_id + N_ATTEMPTS))
