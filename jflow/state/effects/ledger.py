@@ -18,7 +18,7 @@ that. The rules:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -61,7 +61,8 @@ MAX_UNACKNOWLEDGED = 1 << 18
 """The largest number of unacknowledged steps of one client."""
 
 MAX_CLIENTS = 4096
-"""The largest number of remembered clients; the longest idle ones are forgotten first."""
+"""The largest number of remembered clients; the longest idle ones of the user that has most are
+forgotten first."""
 
 MAX_RESULT_BYTES = 1 << 26
 """The largest size of all results that a task keeps; the oldest are dropped first."""
@@ -72,6 +73,9 @@ another task has staged is decided within about a minute."""
 
 _Window = tuple[str, int]
 """A client and its epoch."""
+
+_OF_USER = "@"
+"""How the names of the clients of users begin: "@ann/run" is one of ann."""
 
 _OPEN = (Phase.RUNNING, Phase.STAGED, Phase.APPLYING)
 """The phases of an attempt that is active."""
@@ -391,15 +395,21 @@ class Ledger:
         window.acknowledged = sequence
 
     def _make_room(self) -> None:
-        """Forgets the client that has been idle longest, if there are too many."""
+        """Forgets a client, if there are too many: the longest idle one of the user with most.
+
+        So a user with many clients does not make a task forget those of others.
+        """
         if len(self._windows) < self._max_clients:
             return
-        for key, window in self._windows.items():
-            if not window.is_open:
-                for entry in window.entries.values():
-                    self._drop(entry)
-                del self._windows[key]
-                return
+        n_of_user = Counter(_user_of(client) for client, _ in self._windows)
+        users = sorted(n_of_user, key=n_of_user.__getitem__, reverse=True)
+        for user in users:
+            for key, window in self._windows.items():
+                if _user_of(key[0]) == user and not window.is_open:
+                    for entry in window.entries.values():
+                        self._drop(entry)
+                    del self._windows[key]
+                    return
 
     def _commit(self, entry: LedgerEntry, results: tuple[Array, ...] | None) -> None:
         entry.phase, entry.results = Phase.COMMITTED, results
@@ -445,3 +455,7 @@ class Ledger:
 
 def _superseded_error(effect: Effect, entry: LedgerEntry) -> SupersededError:
     return SupersededError(f"{effect} was superseded by attempt {entry.fence}")
+
+
+def _user_of(client: str) -> str:
+    return client.partition("/")[0] if client.startswith(_OF_USER) else ""

@@ -81,9 +81,16 @@ class SessionRights:
         return "" if self.now.role == AccessRole.CLUSTER else f"@{self.now.user}/"
 
     def own_effect(self, effect: Effect | None) -> Effect | None:
-        """Returns an attempt of a step that is applied once, as tasks know it; see `clients`."""
+        """Returns an attempt of a step that is applied once, as tasks know it; see `clients`.
+
+        Raises:
+          PermissionDeniedError: if it is one of a claim, which the client may not make.
+        """
         if effect is None or self.now.role == AccessRole.CLUSTER:
             return effect
+        if effect.epoch and self.now.role < AccessRole.OPERATE:
+            # Tasks remember the epochs of all clients for ever.
+            raise self.now.refusal(AccessRole.OPERATE, f"running {effect} under a claim")
         return replace(effect, client=self.clients + effect.client)
 
     def limit(self, rights: Rights) -> None:

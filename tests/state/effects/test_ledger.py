@@ -242,6 +242,22 @@ def test_the_client_that_was_idle_for_the_longest_time_is_forgotten_first() -> N
     assert ledger.abort(active, 1)
 
 
+def test_a_user_with_many_clients_does_not_end_the_memory_of_others() -> None:
+    ledger = Ledger(max_clients=4)
+    own, of_bob = STEP, Effect("@bob/run", 0, 7)
+    committed(ledger, own)
+    committed(ledger, of_bob)
+    for number in range(10):
+        committed(ledger, Effect(f"@ann/{number}", 0, 7))
+    assert phase(ledger, own) is phase(ledger, of_bob) is Phase.COMMITTED
+    assert phase(ledger, Effect("@ann/9", 0, 7)) is Phase.COMMITTED
+    ledger.begin_attempt(replace(of_bob, sequence=8))
+    ledger.begin_attempt(Effect("@ann/8", 0, 8))
+    ledger.begin_attempt(Effect("@ann/9", 0, 8))
+    committed(ledger, Effect("@ann/10", 0, 7))
+    assert phase(ledger, own) is Phase.UNKNOWN, "those of all others are active"
+
+
 def test_windows_of_sessions_are_not_saved() -> None:
     ledger = Ledger()
     committed(ledger, replace(STEP, is_saved=False))
