@@ -1,4 +1,4 @@
-"""Guests on a shared cluster who ask for what is another user's by other ways than its name."""
+"""Guests of a shared cluster reach what belongs to others by no way around its name."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_checkpoints_have_the_applied_steps_of_the_user_that_saves_and_restores(
 def test_a_checkpoint_has_no_claims_of_its_client(
     target: str, tokens: dict[str, TokenId], folder: Path
 ) -> None:
-    """Or whoever saves and restores would fence off what others have claimed."""
+    """Or a save and a restore would fence off what others have claimed."""
     path = folder / "files" / "claims"
     with counters(target, tokens, "ann") as (ann,):
         states = ann.backend.save
