@@ -21,6 +21,7 @@ from jflow.state.watch import (
     StepStatus,
     TaskStatus,
     ThreadStatus,
+    UsageStatus,
     VariableStatus,
     WaitStatus,
     WorkerClosures,
@@ -52,6 +53,10 @@ ITEMS: dict[type, dict[str, Any]] = {
     },
     StepStatus: {"step": TEXTS, "age_s": SECONDS, "devices": NAMES, "waiting_for": NAMES},
     ThreadStatus: {"name": TEXTS, "frames": NAMES},
+    UsageStatus: {
+        **dict.fromkeys(("container", "master", "user"), TEXTS),
+        **dict.fromkeys(("session", "n_bytes", "n_steps", "n_slots", "n_programs"), COUNTS),
+    },
     VariableStatus: {
         **dict.fromkeys(("container", "name", "device", "dtype"), TEXTS),
         "shape": st.lists(COUNTS, max_size=3).map(tuple),
