@@ -2,8 +2,8 @@
 
 What a task keeps is charged to *accounts*: a container, and the session and user whose step made
 it. A quota bounds their sum over the task, a container, a session or a user. `Usage` adds up and
-refuses; it is told only when something is made, freed or outgrows its allowance, so that a step
-that updates variables or passes elements through a queue does not come here.
+refuses. Only what makes, frees or outgrows an allowance calls it, so that a step that updates
+variables or passes elements through a queue does not come here.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class ChargedSession(NamedTuple):
     user: str = ""
 
     def __str__(self) -> str:
-        user = f" of user {self.user}" if self.user else ""
-        session = f"session {self.session}{user} of {self.master}" if self.master else ""
-        return session or "no session"
+        if not self.master:
+            return "no session"
+        session = f"session {self.session}" if self.session else "a client"
+        return f"{session}{f' of user {self.user}' if self.user else ''} of {self.master}"
 
 
 UNKNOWN = ChargedSession()
@@ -196,7 +197,7 @@ class Allowance:
     `most`, and `trim` when it has less than `least`.
 
     Attributes:
-      most: what it may keep without asking; unlimited until it is `charged_to` an account.
+      most: what it may keep without asking; unlimited until `charge_to` gives it an account.
       least: below this it gives some back.
     """
 

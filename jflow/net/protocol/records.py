@@ -13,6 +13,7 @@ from jflow.net.protocol.offers import OFFER_NONCE_BYTES, DataOffer
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
+from jflow.state.quotas import ChargedSession
 
 Artifacts = Mapping[str, Array]
 """Programs (as u8 arrays) and constants by digest."""
@@ -96,6 +97,10 @@ class StepOwner:
     claim: Claim | None = None
     session: int = 0
     user: str = ""
+
+    def charged(self, master: Task) -> ChargedSession:
+        """Returns the session that is charged for what its steps make, given its master."""
+        return ChargedSession(str(master), self.session, self.user)
 
 
 UNKNOWN_OWNER = StepOwner()

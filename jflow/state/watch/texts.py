@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from jflow.base.text import age_text
+from jflow.state.quotas import ChargedSession
 from jflow.state.watch.records import StepStatus
 
 
 def client_text(step: StepStatus) -> str:
     """Names the client of a step: its session, whose token it has, and what it has claimed."""
-    session = f"session {step.session}" if step.session else "a client"
     claim = f" that has claimed {step.claim!r}" if step.claim else ""
-    user = f" of user {step.user}" if step.user else ""
-    return f"{session}{user} of {step.master}{claim}"
+    return f"{ChargedSession(step.master, step.session, step.user)}{claim}"
 
 
 def abandoned_text(seconds: float) -> str:

@@ -279,7 +279,7 @@ class Server(Closing):
         self._stopped.set()
 
     def leave_when_stuck(self) -> None:
-        """Makes the server stop when a device of it is stuck, after its callers were told why.
+        """Makes the server stop when a device of it is stuck, after its callers got the reason.
 
         A device is stuck when it has run a program for JFLOW_ABANDONED_LIMIT_S seconds, 60 unless
         that is set, after the caller gave it up. Before, the server saves its variables to

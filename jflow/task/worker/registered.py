@@ -76,7 +76,7 @@ class RegisteredPlans:
     @property
     def creator(self) -> ChargedSession:
         """The session whose step it is."""
-        return ChargedSession(str(self.master), self.owner.session, self.owner.user)
+        return self.owner.charged(self.master)
 
     def check_feeds(self, feeds: Sequence[Array]) -> None:
         """Raises InvalidArgumentError if fed values are too few or too many."""

@@ -47,7 +47,6 @@ from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart
 from jflow.state.journal import packed as packed_entries
 from jflow.state.moves import MovedError, changes_of, sessions_of, states_of
-from jflow.state.quotas import ChargedSession
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, SingleWrite, Writing
 from jflow.state.saves import tensor_functions
@@ -178,7 +177,7 @@ class Worker:
         if (action := async_failpoint("worker.before_compile")) is not None:
             await action
         master = self._sender.task or self._context.task
-        creator = ChargedSession(str(master), owner.session, owner.user)
+        creator = owner.charged(master)
         try:
             with self.usage.charging(creator, plans):
                 linked = await self._linker.link(plans, artifacts, self.functions, creator)

@@ -30,17 +30,17 @@ class Access(Attempt, ABC):
 
     __slots__ = ("lost", "reads", "reserved", "writes")
 
-    @property
-    def creator(self) -> ChargedSession:
-        """The session that variables are charged to which the access makes."""
-        return UNKNOWN
-
     def __init__(self, reads: Collection[Hashable], writes: Collection[Hashable]) -> None:
         super().__init__()
         self.reads = reads
         self.writes = writes
         self.lost: Collection[Hashable] = ()
         self.reserved: MutableMapping[Hashable, int] | None = None
+
+    @property
+    def creator(self) -> ChargedSession:
+        """The session that variables are charged to which the access makes."""
+        return UNKNOWN
 
     @abstractmethod
     def take(self) -> None:
