@@ -32,7 +32,7 @@ from jflow.state.checkpoint_files.layout import (
     StateEntry,
     TensorEntry,
 )
-from jflow.state.effects.saved import SavedEffect, SavedWindow, SavedWindows
+from jflow.state.effects.saved import MovedWindows, SavedEffect, SavedWindow, SavedWindows
 from jflow.state.journal import PackedEntries, PackedEntry
 from jflow.state.records import DECODERS
 from jflow.state.records.sparse import SparsePart
@@ -143,6 +143,9 @@ SAVED_WINDOW = {
     **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
     "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
 }
+SAVED_WINDOWS = {
+    "windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)
+}
 
 INSTRUCTION_FIELDS = {
     **dict.fromkeys(("name", "kind"), TEXTS),
@@ -215,8 +218,10 @@ BUILDS = {
     ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
     SavedEffect: SAVED_EFFECT,
     SavedWindow: SAVED_WINDOW,
-    SavedWindows: {
-        "windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)
+    SavedWindows: SAVED_WINDOWS,
+    MovedWindows: {
+        "saved": st.builds(SavedWindows, **SAVED_WINDOWS),
+        "of_sessions": st.builds(SavedWindows, **SAVED_WINDOWS),
     },
     SavedQueue: {
         "number": st.integers(0, 99),

@@ -71,6 +71,7 @@ class StateMover:
         self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
         self._saved: SavedState | None = None
+        self._applied: SavedState | None = None
         self._calls: dict[Task, Job[None]] = {}
         self._error: OpError | None = None
 
@@ -142,10 +143,16 @@ class StateMover:
                 await self._hold(task)
             case SaveState(task):
                 self._saved = await self._connected.call(task, StateMoves.save, self._name)
+                if self._source_task != self._target_task:
+                    save = StateMoves.save_applied
+                    self._applied = await self._connected.call(task, save, self._name)
             case PutState(task):
                 assert self._saved is not None
                 saved, self._saved = self._saved, None
                 await self._connected.call(task, StateMoves.put, self._name, *saved)
+                if (applied := self._applied) is not None:
+                    put = StateMoves.put_applied
+                    await self._connected.call(task, put, self._name, *applied)
             case EndHold(task, end):
                 await self._connected.call(task, StateMoves.end, self._name, end)
 

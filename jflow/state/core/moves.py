@@ -24,6 +24,7 @@ from jflow.base.values import Array
 from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpError
 from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
+from jflow.state.effects.saved import MovedLedger
 from jflow.state.moves import End, Gate, StateId
 from jflow.state.resources.moving import Arrival, Departure, discard
 
@@ -130,6 +131,23 @@ class StateMoves:
         departure = Departure(self._state.containers, hold.states)
         await self._state.waited(departure.wanted)
         return SavedState(*await self._state.driver.work(departure.saved))
+
+    @remote(needs=AccessRole.CLUSTER, since=12)
+    async def save_applied(self, name: str) -> SavedState:
+        """Returns the steps that this task has applied, once nothing uses the held state."""
+        self._hold(name)
+        return SavedState(*self._state.containers.ledger(MovedLedger.of).packed())
+
+    @remote(needs=AccessRole.CLUSTER, since=12)
+    async def put_applied(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """Adds steps that the source has applied to those of this task.
+
+        So a later attempt of a step, which comes here once the state has moved, is not applied
+        again. If the state does not move, nothing asks for them.
+        """
+        self._hold(name)
+        applied = MovedLedger.unpacked(record, tensors)
+        self._state.containers.ledger(applied.add_to)
 
     @remote(needs=AccessRole.CLUSTER)
     async def put(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:

@@ -290,9 +290,13 @@ class Ledger:
         Args:
           clients: how the names of the clients begin; "" for all.
         """
-        for key, window in self._windows.items():
+        for key, window in self.windows():
             if window.is_saved and key[0].startswith(clients):
                 yield key, window
+
+    def windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
+        """Yields all windows, by client and epoch."""
+        yield from self._windows.items()
 
     def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]], clients: str = "") -> None:
         """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch.
@@ -309,15 +313,21 @@ class Ledger:
             window.acknowledged = 0
             if not active:
                 del self._windows[key]
+        self.add([(key, window) for key, window in windows if key[0].startswith(clients)])
+
+    def add(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
+        """Adds the steps of other windows to those that are known; lowers no epoch."""
         for key, window in windows:
             client, epoch = key
-            if not client.startswith(clients):
-                continue
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
-            own_window = self._windows.setdefault(key, LedgerWindow())
-            own_window.acknowledged = window.acknowledged
+            if key not in self._windows:
+                self._make_room()
+                self._windows[key] = LedgerWindow(is_saved=window.is_saved)
+            own_window = self._windows[key]
+            if window.acknowledged > own_window.acknowledged:
+                self._acknowledge(key, own_window, window.acknowledged)
             for sequence, entry in window.entries.items():
-                if sequence not in own_window.entries:
+                if sequence >= own_window.acknowledged and sequence not in own_window.entries:
                     own_window.entries[sequence] = entry
                     if entry.results:
                         self._keep(entry, entry.results)

@@ -1,13 +1,14 @@
-"""`SavedLedger`: the part of a ledger that checkpoints keep."""
+"""The applied steps of a ledger: `SavedLedger` in checkpoints, `MovedLedger` with moved state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase
 
@@ -30,7 +31,7 @@ class SavedEffect(Record, frozen=True):
 class SavedWindow(Record, frozen=True):
     """The record of the applied, unacknowledged steps of one epoch of a client."""
 
-    what = "window of a checkpoint"
+    what = "window of a ledger"
 
     client: str
     epoch: Size
@@ -69,9 +70,18 @@ class SavedLedger:
           ledger: the ledger.
           clients: how the names of the clients begin whose steps are meant; "" for all.
         """
+        return cls._of_windows(ledger.saved_windows(clients))
+
+    @classmethod
+    def of_sessions(cls, ledger: Ledger) -> SavedLedger:
+        """Returns the applied steps of sessions, which checkpoints do not keep."""
+        return cls._of_windows(one for one in ledger.windows() if not one[1].is_saved)
+
+    @classmethod
+    def _of_windows(cls, found: Iterable[tuple[tuple[str, int], LedgerWindow]]) -> SavedLedger:
         arrays: list[Array] = []
         windows = []
-        for (client, epoch), window in ledger.saved_windows(clients):
+        for (client, epoch), window in found:
             effects = []
             for sequence, entry in window.entries.items():
                 if entry.phase is Phase.COMMITTED:
@@ -90,10 +100,14 @@ class SavedLedger:
 
     def restore(self, ledger: Ledger, clients: str = "") -> None:
         """Replaces the saved part of a ledger with this one, of the clients that `of` describes."""
+        ledger.restore(self.windows(), clients)
+
+    def windows(self, *, is_saved: bool = True) -> list[tuple[tuple[str, int], LedgerWindow]]:
+        """Returns the windows, of steps that checkpoints keep or do not keep."""
         windows = []
         rest = iter(self.arrays)
         for saved in self.saved.windows:
-            window = LedgerWindow(acknowledged=saved.acknowledged)
+            window = LedgerWindow(saved.acknowledged, is_saved)
             for effect in saved.effects:
                 window.entries[effect.sequence] = LedgerEntry(
                     fence=effect.attempt,
@@ -102,7 +116,66 @@ class SavedLedger:
                     results=_next_results(rest, effect.n_results),
                 )
             windows.append(((saved.client, saved.epoch), window))
-        ledger.restore(windows, clients)
+        return windows
+
+
+class MovedWindows(Record, frozen=True):
+    """The record of the steps that a task has applied, for the task to which its state moves.
+
+    Attributes:
+      saved: those that checkpoints keep.
+      of_sessions: the others.
+    """
+
+    what = "applied steps of state that moves"
+    limits: ClassVar[Limits] = SavedWindows.limits
+
+    saved: SavedWindows
+    of_sessions: SavedWindows
+
+
+@dataclass(frozen=True, eq=False)
+class MovedLedger:
+    """The applied steps of a task, for the task to which its state moves.
+
+    A later attempt of a step goes where the state is, and has to find there what an earlier one has
+    done. All steps go along: a ledger does not say which state a step has written.
+
+    Attributes:
+      saved, of_sessions: as in `MovedWindows`.
+    """
+
+    saved: SavedLedger
+    of_sessions: SavedLedger
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> MovedLedger:
+        """Returns the applied steps of a ledger."""
+        return cls(SavedLedger.of(ledger), SavedLedger.of_sessions(ledger))
+
+    def packed(self) -> tuple[bytes, list[Array]]:
+        """Returns the record, and the results."""
+        record = MovedWindows(self.saved.saved, self.of_sessions.saved)
+        return record.to_bytes(), [*self.saved.arrays, *self.of_sessions.arrays]
+
+    @classmethod
+    def unpacked(cls, record: bytes, arrays: Sequence[Array]) -> MovedLedger:
+        """Returns what `packed` gave. Raises InvalidArgumentError if it is malformed."""
+        windows = MovedWindows.from_bytes(record)
+        n_saved = SavedLedger(windows.saved, ()).n_arrays
+        n_others = SavedLedger(windows.of_sessions, ()).n_arrays
+        if len(arrays) != n_saved + n_others:
+            raise InvalidArgumentError(
+                f"applied steps have {n_saved + n_others} results, got {len(arrays)}"
+            )
+        return cls(
+            SavedLedger(windows.saved, tuple(arrays[:n_saved])),
+            SavedLedger(windows.of_sessions, tuple(arrays[n_saved:])),
+        )
+
+    def add_to(self, ledger: Ledger) -> None:
+        """Adds the steps to those that a ledger has."""
+        ledger.add([*self.saved.windows(), *self.of_sessions.windows(is_saved=False)])
 
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())

@@ -17,6 +17,7 @@ from jflow.state.effects import (
     SupersededError,
     verdict,
 )
+from jflow.state.effects.saved import MovedLedger
 
 STEP = Effect("client", 0, 7)
 RESULTS = (np.float32(3.0),)
@@ -262,6 +263,37 @@ def test_windows_of_sessions_are_not_saved() -> None:
     ledger = Ledger()
     committed(ledger, replace(STEP, is_saved=False))
     assert SavedLedger.of(ledger).saved.windows == ()
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_ledger_answers_for_steps_of_another_one_that_were_added(is_saved: bool) -> None:
+    source, target = Ledger(), Ledger()
+    step, own = replace(STEP, is_saved=is_saved), replace(STEP, sequence=STEP.sequence + 1)
+    committed(source, step)
+    committed(target, replace(own, is_saved=is_saved))
+    packed = MovedLedger.of(source).packed()
+    for _ in range(2):  # a move that failed is tried again
+        MovedLedger.unpacked(*packed).add_to(target)
+    for one in (step, own):
+        earlier = target.take_over(one.again())
+        assert (earlier.phase, earlier.attempt) == (Phase.COMMITTED, one.attempt)
+        assert earlier.results == RESULTS
+    assert (SavedLedger.of(target).saved.windows != ()) == is_saved
+    with pytest.raises(InvalidArgumentError, match="have 1 results, got 0"):
+        MovedLedger.unpacked(packed[0], [])
+
+
+def test_steps_that_are_added_bring_back_nothing_that_was_acknowledged_or_fenced_off() -> None:
+    source, target = Ledger(), Ledger()
+    committed(source)
+    target.begin_attempt(replace(STEP, sequence=9, acknowledged=8))
+    MovedLedger.of(source).add_to(target)
+    with pytest.raises(SupersededError, match="acknowledged all steps before 8"):
+        target.begin_attempt(STEP.again())
+    target.begin_attempt(replace(STEP, epoch=3, sequence=0))
+    MovedLedger.of(source).add_to(target)
+    with pytest.raises(AbortedError, match="epoch 3"):
+        target.begin_attempt(STEP)
 
 
 def test_a_restored_ledger_answers_as_the_one_that_was_saved() -> None:

@@ -23,6 +23,7 @@ from jflow.testing import (
     wait_until,
 )
 from tests.state.effects.attempts import PS0, PS1, Counters, attempt, servers, started
+from tests.state.moves.placing import all_on
 
 STEP = Effect("client", 0, 0)
 LOST = tf.errors.UnavailableError("the test lost it")
@@ -367,6 +368,20 @@ def test_a_step_whose_task_is_alone_and_whose_answer_is_lost_is_answered_again(
         attempt(first, made.one, step)
     assert attempt(second, made.one, step.again()) == 1.0
     assert second.run(made.a) == 1.0
+
+
+def test_a_step_whose_answer_is_lost_is_answered_again_where_its_state_has_moved(
+    sessions: list[Any], step: Effect
+) -> None:
+    first, second = sessions
+    made = counters(first, "/job:ps", "/job:ps")
+    attempt(second, made.one, replace(step, client="another"))
+    points = failpoints({"worker.after_effect": Raise(LOST, times=1)})
+    with points, pytest.raises(type(LOST), match="lost it"):
+        attempt(first, made.one, step)
+    assert second.replace(all_on(PS1), min_gain=None).moved
+    assert attempt(second, made.one, step.again()) == 2.0
+    assert second.run(made.a) == 2.0
 
 
 def test_an_attempt_that_is_taken_over_while_it_is_waiting_writes_nothing(
