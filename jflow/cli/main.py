@@ -26,6 +26,7 @@ from jflow.cli import (
     engines,
     listing,
     logs,
+    members,
     replay,
     status,
     timeline,
@@ -36,6 +37,7 @@ from jflow.cli import (
 from jflow.cli.advice import AdvisingParser
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
+from jflow.cli.members import add_members_options, check_joining, members_variables
 from jflow.cli.output import say
 from jflow.cli.quotas import add_quota_option, quota_variables
 from jflow.cli.signals import STOPPING, interrupted
@@ -152,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, top, dashboard, timeline, listing, logs, doctor):
+    for watching in (status, top, dashboard, timeline, listing, members, logs, doctor):
         watching.add_commands(commands)
     replay.add_command(commands)
     bench.add_command(commands)
@@ -204,6 +206,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where Prometheus finds the metrics of the task; with + the first free port from PORT "
         "on (default: JFLOW_METRICS, else nowhere)",
     )
+    add_members_options(server)
     add_stuck_options(server)
     add_save_option(server)
     add_quota_option(server)
@@ -282,17 +285,19 @@ def _server(options: argparse.Namespace) -> None:
 
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
-    os.environ.update({**stuck_variables(options), **quota_variables(options)})
+    for variables in (stuck_variables, quota_variables, members_variables):
+        os.environ.update(variables(options))
     restarts = restarts_when_stuck()
-    cluster, job, index = _task(options)
-    log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
-    server = Server(
-        cluster,
-        job,
-        index,
-        data_roots=options.data_root,
-        checkpoint_roots=options.checkpoint_root,
-    )
+    roots = {"data_roots": options.data_root, "checkpoint_roots": options.checkpoint_root}
+    if options.join is not None:
+        check_joining(options)
+        log_to_stderr(log_options(options), f"/job:{options.job}")
+        joined = (options.join, options.job, options.address, options.index)
+        server = Server.joining(*joined, **roots)
+    else:
+        cluster, job, index = _task(options)
+        log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
+        server = Server(cluster, job, index, **roots)
     try:
         with interrupted():
             if restarts:

@@ -12,9 +12,12 @@ from msgspec.structs import asdict, replace
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
+from jflow.client.runtime.members import read_members
 from jflow.errors import UnavailableError
 from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
 from jflow.net.wire import connect
+from jflow.state.core import ClusterMembers
+from jflow.state.members import Members
 from jflow.state.watch import (
     MAX_ITEMS,
     CoordinatorList,
@@ -126,6 +129,22 @@ class Watcher(Closing):
     def stop(self, tasks: Sequence[Task] = ()) -> Sequence[TaskReport]:
         """Stops the servers of tasks, of all if none is named."""
         return self._connected().call(WatchedCluster.stop, tasks, self._seconds, self._deadline())
+
+    def members(self) -> Members:
+        """Returns the list of members that the first server that answers knows."""
+        return read_members(self._connected(), self._deadline())
+
+    def drain(self, task: str, successor: str, hold_s: float) -> Members:
+        """Moves everything from a task to another one and removes it; see `ClusterMembers.drain`.
+
+        Args:
+          task, successor: the tasks; "" for the next one of the job.
+          hold_s: the longest time that steps are held, in seconds.
+        """
+        deadline = Deadline(self._seconds + 2 * hold_s)
+        drain = ClusterMembers.drain
+        packed = self._connected().call(drain, task, successor, hold_s, self._seconds, deadline)
+        return Members.from_bytes(packed)
 
     def reset(self, containers: Sequence[str]) -> None:
         """Frees containers on all tasks, which must be up."""

@@ -143,9 +143,7 @@ SAVED_WINDOW = {
     **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
     "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
 }
-SAVED_WINDOWS = {
-    "windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)
-}
+SAVED_WINDOWS = {"windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)}
 
 INSTRUCTION_FIELDS = {
     **dict.fromkeys(("name", "kind"), TEXTS),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.net.protocol.peer_link import PeerLink
-from jflow.state.core import StateMoves, commits
+from jflow.state.core import commits
 from jflow.state.core import effects as task_effects
 from jflow.state.core.commits import EffectRunner
 from jflow.state.effects import Ledger
@@ -105,11 +105,6 @@ def _unpaused_saves() -> list[Change]:
     return [(Gate, "quiet", _nothing), (Directory, "pause", lambda *_, **__: None)]
 
 
-def _applied_steps_stay() -> list[Change]:
-    """State moves without what its task has applied, as it did until a test by hand found it."""
-    return [(StateMoves, "put_applied", _nothing)]
-
-
 def _parked_for_ever() -> list[Change]:
     """A dequeue whose caller is gone goes on waiting, and takes an element."""
     former = Cell.cancel
@@ -160,7 +155,6 @@ MUTATIONS: Mapping[str, Mutation] = {
     "fences and epochs are not checked": Mutation(_no_fences, 45),
     "steps begin although their state is held": Mutation(_open_gate, 115),
     "a save does not wait for running steps": Mutation(_unpaused_saves, 540),
-    "state moves without the steps that were applied to it": Mutation(_applied_steps_stay, 0),
     "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, 14),
     "a call goes on that was cancelled": Mutation(_uncancelled_calls, 14),
     "what a lost master has left is not decided": Mutation(_undecided_steps, 10),

@@ -8,6 +8,8 @@ from jflow.base.cluster.address import join_address, split_address
 from jflow.base.cluster.definitions import ClusterDef, JobDef, jobs_of
 from jflow.base.cluster.device import Task
 
+_PARAMETER_SERVER = "ps"
+
 
 class ClusterSpec:
     """The jobs of a cluster and the addresses of their tasks.
@@ -85,6 +87,11 @@ class ClusterSpec:
             for index in tasks:
                 yield Task(job, index)
 
+    @property
+    def home(self) -> Task:
+        """See `home_of`."""
+        return home_of([*self.tasks()])
+
     def replace(self, task: Task, address: str) -> ClusterSpec:
         """Returns the cluster with another address for one task."""
         jobs: dict[str, dict[int, str]] = {job: dict(tasks) for job, tasks in self._jobs.items()}
@@ -108,6 +115,18 @@ class ClusterSpec:
 
     def __repr__(self) -> str:
         return f"ClusterSpec({self.as_dict()})"
+
+
+def home_of(tasks: Sequence[Task]) -> Task:
+    """Returns the task of state without a device request, the same for every master.
+
+    It is the first task of the job "ps", else of the first job by name.
+
+    Args:
+      tasks: those of a cluster, sorted; at least one.
+    """
+    servers = [task for task in tasks if task.job == _PARAMETER_SERVER]
+    return (servers or tasks)[0]
 
 
 def _addresses(job: object, tasks: object) -> dict[int, str]:

@@ -41,6 +41,7 @@ from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import shape_of
+from jflow.state.members import Members
 from jflow.state.watch import CoordinatorStatus
 
 _MAX_ACCESSES = 512
@@ -117,11 +118,12 @@ class Connection(Carded, Closing):
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
     def incarnation(self) -> int:
-        """Returns a random number that identifies the life of the server; 0 in this process.
-
-        Raises as `check`.
-        """
+        """Returns a random number that identifies the life of the server; 0 in this process."""
         return self._backend.incarnation(Deadline(self.timeout))
+
+    def members(self, deadline: Deadline) -> Members | None:
+        """Returns the members of the cluster; None in this process. Raises as `check`."""
+        return self._backend.members(deadline)
 
     @property
     def is_lost(self) -> bool:
@@ -301,16 +303,15 @@ class Connection(Carded, Closing):
             ("functions", f"{len(self._calls):,} compiled here"),
         )
         head = ("name", "shape", "dtype", "container", "device")
-        return Card(
-            "Connection", "", facts, (CardTable("variables made here", head, rows, len(refs)),)
-        )
+        own = CardTable("variables made here", head, rows, len(refs))
+        return Card("Connection", "", facts, (own,))
 
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(),
             *("access", "another", "calls_of", "check", "concrete", "create", "default_device"),
             *("disable_reconnect", "explain", "first_task", "has_one_device", "incarnation"),
-            *("is_lost", "is_open", "keeps_weak_types", "note", "peek", "place"),
+            *("is_lost", "is_open", "keeps_weak_types", "members", "note", "peek", "place"),
             *("publish_coordinator", "register", "reopen", "restore_state", "save_state"),
             *("session", "sharding_of", "step", "timeout", "unnamed", "variables"),
         )

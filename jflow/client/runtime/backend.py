@@ -22,6 +22,7 @@ from jflow.plan.trace.measured import StepNames
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
+from jflow.state.members import Members
 from jflow.state.moves import StateId
 from jflow.state.saves import SaveReport, StateItems
 from jflow.state.watch import ContainerStatus, CoordinatorStatus
@@ -177,6 +178,7 @@ class Backend(Protocol):
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
       has_one_device: whether `default_device` is always None.
       moves_private: whether state that is not shared can move.
+      tasks_leave: whether the tasks on which steps are placed may leave.
       reconnects: whether a call connects again when the connection was lost.
       restarts: what it does when tasks have restarted.
     """
@@ -184,6 +186,7 @@ class Backend(Protocol):
     keeps_weak_types: bool
     has_one_device: bool
     moves_private: bool
+    tasks_leave: bool
     reconnects: bool
     restarts: Restarts
 
@@ -201,6 +204,12 @@ class Backend(Protocol):
         Raises:
           UnavailableError, DeadlineExceededError: if one of `tasks` does not respond.
         """
+
+    def members(self, deadline: Deadline) -> Members | None:
+        """Returns the members of the cluster; None in this process."""
+
+    def forget_members(self) -> None:
+        """Makes the next inventory ask for the tasks of the cluster, which have changed."""
 
     def register(self, compiled: CompiledStep) -> Executable:
         """Makes a compiled step ready to run.

@@ -108,6 +108,7 @@ class LocalBackend:
 
     owner = "local"
     keeps_weak_types = True
+    tasks_leave = False
     moves_private = True
     reconnects = False
     restarts = Restarts()
@@ -139,6 +140,12 @@ class LocalBackend:
             wiring=Wiring(SAME_PROCESS),
             memory={device: limit for device, limit in self._memory.items() if limit},
         )
+
+    def members(self, _: Deadline) -> None:
+        return None  # this process is the only task
+
+    def forget_members(self) -> None:
+        pass  # this process is the only task
 
     def register(self, compiled: CompiledStep) -> Executable:
         for plan in compiled.plans:

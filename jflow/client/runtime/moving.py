@@ -1,4 +1,4 @@
-"""Steps that are registered again when the state that they use has moved to other devices."""
+"""Steps that are registered again when what they use, state or a task, has moved elsewhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def retry_while_moved(
 
 
 class MovingExecutable:
-    """A step that uses state; if the state has moved before a run, it is registered and run again.
+    """A step that is registered again, and then run, if its state has moved or its task has left.
 
     Args:
       register: places, compiles and registers the step.
@@ -126,7 +126,7 @@ class MovingExecutable:
         )
 
     def single_program(self, n_feeds: int) -> None:
-        """Returns None: a step that uses state is never a single program."""
+        """Returns None: a step that uses state, or a task, is never a single program."""
 
     @property
     def plans(self) -> Sequence[Plan]:

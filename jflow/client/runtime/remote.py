@@ -10,15 +10,23 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from msgspec import structs
-
 from jflow.base import forks
-from jflow.base.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
+from jflow.base.cluster import (
+    ClusterSpec,
+    Device,
+    DeviceFilters,
+    Target,
+    Task,
+    Wiring,
+    split_address,
+)
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
 from jflow.base.options import ConfigProto, SessionDefaults
 from jflow.client.recording import SessionRecorder, recorder_of
 from jflow.client.runtime.backend import DeviceInfo, Executable, with_meshes
+from jflow.client.runtime.isolation import Isolation
+from jflow.client.runtime.members import KnownMembers, read_members, visible_tasks
 from jflow.client.runtime.remote_step import Numbering, RemoteExecutable
 from jflow.client.runtime.restarts import Restarts
 from jflow.client.runtime.saving import path_on_tasks
@@ -36,10 +44,10 @@ from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, Server
 from jflow.net.protocol.call_notices import described
 from jflow.net.wire import connect
 from jflow.net.wire.running_ups import page_of
-from jflow.plan import Plan, private_container
 from jflow.plan.trace.measured import NO_NAMES
 from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
+from jflow.state.members import Members
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
 from jflow.state.watch import (
@@ -50,49 +58,6 @@ from jflow.state.watch import (
     StatusRequest,
     VariableStatus,
 )
-
-
-class Isolation:
-    """Gives a session its private containers: renames those in its plans and saved items.
-
-    Args:
-      owner: the name of the session.
-    """
-
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def step(self, compiled: CompiledStep) -> CompiledStep:
-        """Returns the step with the containers of its plans renamed to the session's own."""
-        return replace(compiled, plans=tuple(map(self._plan, compiled.plans)))
-
-    def items(self, items: StateItems) -> StateItems:
-        """Returns the items to save or restore with renamed containers and the same keys."""
-        return StateItems(
-            tuple(
-                structs.replace(item, container=self._own(item.container, item.device))
-                for item in items.items
-            )
-        )
-
-    def _plan(self, plan: Plan) -> Plan:
-        device = str(plan.device)
-        return replace(
-            plan,
-            variables=tuple(
-                replace(one, key=replace(one.key, container=self._own(one.key.container, device)))
-                for one in plan.variables
-            ),
-            resources=tuple(
-                replace(one, container=self._own(one.container, device)) for one in plan.resources
-            ),
-        )
-
-    def _own(self, container: str, device: str) -> str:
-        """Returns the private container's name; "" and the task's job name are one container."""
-        job = Device.parse(device).task.job
-        return private_container("" if container == job else container, self._owner)
-
 
 _RECONNECT_TIMEOUT_S = 2.0
 _MAX_RESTARTS = 10
@@ -126,6 +91,7 @@ class RemoteBackend:
 
     has_one_device = True
     keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
+    tasks_leave = True
     moves_private = False  # a task frees what is not shared with the last step that uses it there
 
     def __init__(self, target: str, config: ConfigProto) -> None:
@@ -139,6 +105,7 @@ class RemoteBackend:
         self._is_closed = False
         self.reconnects = True
         self.restarts = Restarts()
+        self._members = KnownMembers()
         self._devices: dict[Task, Sequence[DeviceRecord]] = {}
         self._query_steps: dict[Task, Executable] = {}
         self._steps: WeakValueDictionary[int, RemoteExecutable] = WeakValueDictionary()
@@ -148,22 +115,42 @@ class RemoteBackend:
         self.recording = SessionRecorder(recorder_of(path, limit_bytes)) if path else None
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        info = self.connection(deadline).info
+        own, members = self.connection(deadline).info.task, self.members(deadline)
         all_devices = [record for group in self._devices_of(tasks, deadline) for record in group]
         devices: dict[Task, list[Device]] = {task: [] for task in tasks}
         for record in all_devices:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in all_devices}
-        every = tuple(_visible_tasks(info, self._filters))
+        cluster, home = members.cluster, Task.parse(members.home)
+        every = tuple(visible_tasks(own, cluster, self._filters))
         memory = {d.device: d.memory_limit_bytes for d in all_devices if d.memory_limit_bytes}
-        return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
+        return Inventory(
+            own,
+            every,
+            devices,
+            platforms,
+            self._wiring(own, cluster),
+            memory,
+            home if home in every else None,
+            members.left,
+        )
 
-    def _wiring(self, info: ServerInfo) -> Wiring:
+    def members(self, deadline: Deadline) -> Members:
+        """Returns the members of the cluster, as they were a second ago at the latest."""
+        return self._members.of(self.connection(deadline), deadline)
+
+    def forget_members(self) -> None:
+        self._members.forget()
+
+    def _visible_tasks(self, deadline: Deadline) -> list[Task]:
+        own = self.connection(deadline).info.task
+        return visible_tasks(own, self.members(deadline).cluster, self._filters)
+
+    def _wiring(self, own: Task, cluster: ClusterSpec) -> Wiring:
         """Returns how tasks reach each other; those with equal hosts in addresses are near."""
-        cluster = info.cluster
         addresses = {task: cluster.task_address(task.job, task.index) for task in cluster.tasks()}
         hosts = {task: split_address(address)[0] for task, address in addresses.items()}
-        return Wiring(self._target.partition("://")[0], hosts, info.task)
+        return Wiring(self._target.partition("://")[0], hosts, own)
 
     def register(self, compiled: CompiledStep) -> Executable:
         own = compiled if self._isolation is None else self._isolation.step(compiled)
@@ -277,8 +264,7 @@ class RemoteBackend:
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connection(deadline)
         own = client.info.task
-        visible_tasks = _visible_tasks(client.info, self._filters)
-        tasks = sorted(visible_tasks, key=lambda task: (task != own, task))
+        tasks = sorted(self._visible_tasks(deadline), key=lambda task: (task != own, task))
         groups = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
         return with_meshes(
             DeviceInfo(
@@ -294,7 +280,7 @@ class RemoteBackend:
 
     def containers(self, deadline: Deadline) -> Mapping[Task, Sequence[ContainerStatus]]:
         client = self.connection(deadline)
-        request, tasks = StatusRequest(("containers",)), _visible_tasks(client.info, self._filters)
+        request, tasks = StatusRequest(("containers",)), self._visible_tasks(deadline)
         inspect = WatchedCluster.inspect
         reports = client.call(inspect, request, sorted(tasks), _LIST_TIMEOUT_S, deadline)
         return {
@@ -303,7 +289,7 @@ class RemoteBackend:
 
     def sharding_of(self, ref: VariableRef, deadline: Deadline) -> str:
         device = Device.parse(str(ref.spec))
-        tasks = _visible_tasks(self.connection(deadline).info, self._filters)
+        tasks = self._visible_tasks(deadline)
         moved = ""
         # One that is not where it was made has moved to another mesh, perhaps of another task.
         for some in ([device.task], sorted(task for task in tasks if task != device.task)):
@@ -330,8 +316,7 @@ class RemoteBackend:
 
     def _all_variables(self, deadline: Deadline) -> Iterator[VariableStatus]:
         """Yields the variables of all tasks that answer."""
-        tasks = _visible_tasks(self.connection(deadline).info, self._filters)
-        return self._variables_on(tasks, deadline)
+        return self._variables_on(self._visible_tasks(deadline), deadline)
 
     def page(self) -> str:
         return page_of([f"grpc://{self._meant.address}"])
@@ -456,11 +441,6 @@ def _completed_options(config: ConfigProto, info: ServerInfo) -> ConfigProto:
     return SessionDefaults.from_bytes(default_bytes).fill(config) if default_bytes else config
 
 
-def _visible_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
-    """Returns the tasks that the filters leave, and always the server's own."""
-    return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
-
-
 def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
     """Connects; retries once if the connection fails during the handshake.
 
@@ -483,7 +463,8 @@ def reset_containers(
     filters = DeviceFilters(config.device_filters)
     client = connect(target, connect_timeout, deadline)
     try:
-        tasks = _visible_tasks(client.info, filters) if filters.texts else []
+        cluster = read_members(client, deadline).cluster
+        tasks = visible_tasks(client.info.task, cluster, filters) if filters.texts else []
         client.call(MasterSession.reset, containers, connect_timeout, deadline, tasks)
     finally:
         client.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
@@ -12,7 +13,7 @@ from jflow.base.progress import shown_if_long
 from jflow.base.values import SaveSliceInfo, is_known
 from jflow.client.runtime.backend import Backend
 from jflow.client.runtime.moving import retry_while_moved
-from jflow.client.runtime.steps import place_step
+from jflow.client.runtime.steps import learn_moved, place_step
 from jflow.compiler.graph import Graph, VariableRef
 from jflow.compiler.graph.primitives import ResourceRef
 from jflow.compiler.pipeline import StepRequest
@@ -99,7 +100,7 @@ def _retry_while_moved(
 ) -> SaveReport:
     return retry_while_moved(
         lambda: act(_items(graph, states, backend, placer, deadline)),
-        lambda error: placer.learn(graph, error.moved),
+        partial(learn_moved, graph, backend, placer),
         deadline,
     )
 

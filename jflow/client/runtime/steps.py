@@ -35,6 +35,7 @@ from jflow.compiler.pipeline import (
 from jflow.compiler.placement import (
     DEFAULT_STRATEGY,
     RULES,
+    Assignment,
     Explanation,
     Inventory,
     Placement,
@@ -47,7 +48,8 @@ from jflow.compiler.placement import (
     explain,
     strategy_of,
 )
-from jflow.errors import OpError
+from jflow.errors import InvalidArgumentError, OpError
+from jflow.state.moves import EVERYTHING, MovedError
 from jflow.view.cards import PlacedStep
 
 HOLD_S = 4.0
@@ -149,7 +151,7 @@ def explain_step(
     """Explains the device of each operation of a step. Raises as `place_step` and `explain`."""
     graph, request, placer = _opened(graph, request, backend, placer, deadline)
     ops = prune_step(graph, request)
-    assignment = placer.assign(ops, backend.inventory((), deadline))
+    assignment = _assigned(ops, backend, placer, deadline)
     inventory = backend.inventory(assignment.tasks, deadline)
     return explain(
         assignment,
@@ -228,9 +230,9 @@ def _registered_opened(
         compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
         return backend.register(compiled)
 
-    if not any(state_of(op.eqn) for op in prune_step(graph, request)):
+    if not (backend.tasks_leave or any(state_of(op.eqn) for op in prune_step(graph, request))):
         return register(deadline)
-    return MovingExecutable(register, lambda error: placer.learn(graph, error.moved), deadline)
+    return MovingExecutable(register, partial(learn_moved, graph, backend, placer), deadline)
 
 
 def replace_state(
@@ -276,7 +278,19 @@ def replace_state(
         return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
 
     # Another session may be first.
-    return retry_while_moved(move, lambda error: placer.learn(graph, error.moved), deadline)
+    return retry_while_moved(move, partial(learn_moved, graph, backend, placer), deadline)
+
+
+def learn_moved(graph: Graph, backend: Backend, placer: Placer, error: MovedError) -> None:
+    """Makes new placements of a graph use what has moved where it is now.
+
+    Args:
+      graph, backend, placer: as for `register_step`.
+      error: of a step that uses what has moved.
+    """
+    placer.learn(graph, error.moved)
+    if any(state.kind == EVERYTHING for state in error.moved):
+        backend.forget_members()
 
 
 def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
@@ -311,9 +325,24 @@ def _place(
 ) -> tuple[Placement, Inventory]:
     """Returns a step's placement and its tasks' devices; queries only the tasks that it needs."""
     ops = prune_step(graph, request)
-    assignment = placer.assign(ops, backend.inventory((), deadline))
+    assignment = _assigned(ops, backend, placer, deadline)
     inventory = backend.inventory(assignment.tasks, deadline)
     return placer.place(assignment, inventory), inventory
+
+
+def _assigned(
+    ops: Sequence[Operation], backend: Backend, placer: Placer, deadline: Deadline
+) -> Assignment:
+    """Returns the first half of a placement, by the present tasks of the cluster."""
+    known = backend.inventory((), deadline)
+    try:
+        return placer.assign(ops, known)
+    except InvalidArgumentError:  # the step may request a task that has just joined
+        backend.forget_members()
+        present = backend.inventory((), deadline)
+        if present.tasks == known.tasks:
+            raise
+        return placer.assign(ops, present)
 
 
 def names_text(members: Sequence[Tensor | Operation]) -> str:

@@ -22,6 +22,7 @@ from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.pipeline import StepRequest
 from jflow.errors import OpError
 from jflow.plan.xla import internals
+from jflow.state.moves import states_of
 
 RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
 """Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
@@ -192,7 +193,7 @@ class SessionSteps:
         return {
             request: step.n_runs
             for request, step in [(key, one.inner) for key, one in self._executables.copy().items()]
-            if isinstance(step, MovingExecutable) and step.n_runs
+            if isinstance(step, MovingExecutable) and step.n_runs and states_of(step.plans)
         }
 
     def _executable(self, request: StepRequest, deadline: Deadline) -> TracingExecutable:

@@ -103,7 +103,7 @@ def same_device(
     Returns:
       None if they mean several devices, or one that does not exist.
     """
-    tasks = {_task(spec, inventory.master, inventory.tasks) for spec in specs}
+    tasks = {_task(spec, inventory.master, inventory) for spec in specs}
     (task, *others) = tasks
     if others or task is None:
         return None
@@ -189,21 +189,22 @@ class GroupAssignment:
 
 def _requested(op: Operation, group: Group, spec: DeviceSpec, inventory: Inventory) -> _Request:
     default = inventory.state_task if group.has_state else inventory.master
-    task = _task(spec, default, inventory.tasks)
+    task = _task(spec, default, inventory)
     if task is None:
         raise _no_device(op, group, spec, inventory.tasks)
     return _Request(spec, task)
 
 
-def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None:
+def _task(spec: DeviceSpec, default: Task, inventory: Inventory) -> Task | None:
     job = default.job if spec.job is None else spec.job
     if spec.task is not None:
-        wanted = [Task(job, spec.task)]
+        named = Task(job, spec.task)
+        wanted = [inventory.successors.get(named, named)]
     elif job == default.job:
         wanted = [default]
     else:
-        wanted = [task for task in tasks if task.job == job]
-    return next((task for task in wanted if task in tasks), None)
+        wanted = [task for task in inventory.tasks if task.job == job]
+    return next((task for task in wanted if task in inventory.tasks), None)
 
 
 def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:

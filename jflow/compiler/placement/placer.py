@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
-from jflow.base.cluster import Device
+from jflow.base.cluster import Device, Task
 from jflow.compiler.graph import Graph, Operation, VariableRef
 from jflow.compiler.graph.primitives import HANDLES, ResourceRef, state_of
 from jflow.compiler.placement.group import owner_op
 from jflow.compiler.placement.place import assign
 from jflow.compiler.placement.strategy import Assignment, Inventory, Placement, Strategy
 from jflow.state.moves import StateId
-from jflow.state.moves.states import VARIABLE
+from jflow.state.moves.states import EVERYTHING, VARIABLE
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Placer:
     Attributes:
       soft, strategy: likewise.
       handles: the devices of variables and resources that have been placed, by their handle ops.
+      successors: the tasks that have what was on tasks which have left, as far as errors said so.
     """
 
     def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
@@ -38,10 +40,13 @@ class Placer:
         self._log = log
         self.strategy = strategy
         self.handles: MutableMapping[Operation, Device] = {}
+        self.successors: dict[Task, Task] = {}
         self._logged: dict[Operation, Device] = {}
 
     def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
         """Returns the first half of the placement of a step. Raises as `Strategy`."""
+        known = {**self.successors, **inventory.successors}
+        inventory = replace(inventory, successors={task: _last(task, known) for task in known})
         return self.strategy(ops, inventory, soft=self.soft, handles=self.handles)
 
     def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
@@ -58,6 +63,7 @@ class Placer:
         """
         placer = Placer(self.soft, self._log, self.strategy)
         placer.handles = _HandlesOfCopy(self.handles, copies)
+        placer.successors = self.successors
         return placer
 
     def learn(self, graph: Graph, moved: Mapping[StateId, str]) -> None:
@@ -65,15 +71,24 @@ class Placer:
 
         Args:
           graph: the graph that the steps are of.
-          moved: devices, by the state as the steps name it.
+          moved: devices, by the state as the steps name it; of everything on a task, another task.
         """
+        left = {
+            state.task: Task.parse(successor)
+            for state, successor in moved.items()
+            if state.kind == EVERYTHING
+        }
+        self.successors |= left
         owners = {state.owner for state in moved}
         for op, ref in refs_of(graph).items():
             old_device = self.handles.get(op)
             if old_device is not None:
                 names = (state_id(ref, old_device, owner) for owner in owners)
                 device = next((moved[name] for name in names if name in moved), str(old_device))
-                self.handles[op] = Device.parse(device)
+                new_device = Device.parse(device)
+                if new_device.task in left:
+                    new_device = replace(new_device, task=left[new_device.task])
+                self.handles[op] = new_device
 
     def _record(self, placement: Placement) -> None:
         for op, device in placement.items():
@@ -84,6 +99,15 @@ class Placer:
                 self._logged[op] = device
                 # Python shows warnings by default; users that set this option want to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)
+
+
+def _last(task: Task, successors: Mapping[Task, Task]) -> Task:
+    """Returns the successor of a task that has not left itself, by what is known of each."""
+    seen = set[Task]()
+    while task in successors and task not in seen:
+        seen.add(task)
+        task = successors[task]
+    return task
 
 
 class _HandlesOfCopy(MutableMapping[Operation, Device]):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from jflow.base.cluster import Device, Task, Wiring
+from jflow.base.cluster import Device, Task, Wiring, home_of
 from jflow.compiler.graph import Operation
 
 Placement = Mapping[Operation, Device]
@@ -27,8 +27,6 @@ Memory = Mapping[Device, float]
 
 UNLIMITED_MEMORY: Memory = MappingProxyType({})
 
-_PARAMETER_SERVER = "ps"
-
 
 @dataclass(frozen=True)
 class Inventory:
@@ -37,6 +35,8 @@ class Inventory:
     Attributes:
       master: the task whose first device is the default for stateless operations.
       tasks: every task, by job name and then by index.
+      home: the default task of variables and resources; None for that of `ClusterSpec.home`.
+      successors: the tasks that have what was on tasks which have left, by these.
       devices: the devices of the tasks that were queried.
       platforms: the export platform of each of these devices; None if programs run in this process
         and are not exported.
@@ -50,12 +50,13 @@ class Inventory:
     platforms: Mapping[Device, str] | None = None
     wiring: Wiring = field(default_factory=Wiring)
     memory: Memory = field(default_factory=dict)
+    home: Task | None = None
+    successors: Mapping[Task, Task] = field(default_factory=dict)
 
     @property
     def state_task(self) -> Task:
         """The default task of variables and resources."""
-        servers = [task for task in self.tasks if task.job == _PARAMETER_SERVER]
-        return (servers or list(self.tasks))[0]
+        return home_of(self.tasks) if self.home is None else self.home
 
 
 class Assignment(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from jflow.base.cluster import ClusterSpec, Target, Task
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.values import SentArray
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.peer import Arrivals, Peer
 from jflow.net.protocol.proxy import TaskProxy
@@ -15,12 +15,15 @@ from jflow.net.protocol.rpcs import WORKER
 from jflow.net.protocol.tokens import Secret
 from jflow.net.protocol.transport import Transport
 
+_LOOK_S = 1.0
+"""How long a task has to answer that another process wants to replace, in seconds."""
+
 
 class ClusterTasks:
     """Proxies by task; connections are made at their first use. Use it on the event loop only.
 
     Args:
-      cluster: the tasks and their addresses; replaceable.
+      cluster: the tasks and their addresses.
       transport: carries the frames.
       secret: the token.
       task: the task of the server that calls.
@@ -45,23 +48,45 @@ class ClusterTasks:
         self._cluster_name = cluster_name
         self._peers: dict[Task, Peer] = {}
         self._closing = TaskSet()
-        self.cluster = cluster
+        self.replace_members(cluster, {})
         self.own: TaskProxy | None = None
         self.arrivals: Arrivals | None = None
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster specification of this server; any thread may replace it."""
+        """The tasks of the cluster."""
         return self._view[0]
 
-    @cluster.setter
-    def cluster(self, cluster: ClusterSpec) -> None:
+    @property
+    def successors(self) -> Mapping[Task, Task]:
+        """The tasks that have what was on tasks which have left, by these."""
+        return self._successors
+
+    def replace_members(self, cluster: ClusterSpec, successors: Mapping[Task, Task]) -> None:
+        """Replaces the tasks and their successors; any thread may do that."""
+        self._successors = successors
         # One assignment replaces the cluster and its connections together.
         self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
 
     def __getitem__(self, task: Task) -> TaskProxy:
-        """Returns the proxy of a task; InvalidArgumentError if the cluster has no such task."""
+        """Returns the proxy of a task, or of the successor of one that has left.
+
+        Raises:
+          InvalidArgumentError: if the cluster has no such task.
+        """
+        task = self._successors.get(task, task)
         return self.own if task == self._task and self.own is not None else self.peer(task)
+
+    async def is_up(self, task: Task, address: str) -> bool:
+        """Whether a task answers at an address, which need not be that in the cluster."""
+        peer = self._new_peer(task, address, self.cluster)
+        try:
+            await peer.connect(_LOOK_S)
+        except OpError:
+            return False
+        finally:
+            await peer.close()
+        return True
 
     def peer(self, task: Task) -> Peer:
         """Returns the proxy of another task. Raises as `tasks[task]`."""

@@ -8,7 +8,6 @@ from itertools import chain
 
 import numpy as np
 
-from jflow.base.cluster import Device
 from jflow.base.values import (
     ALIGNMENT,
     NUMBERS,
@@ -261,11 +260,12 @@ def state_to_proto(state: StateId) -> pb_tensor.StateId:
 
 def state_from_proto(message: pb_tensor.StateId) -> StateId:
     """Converts the id of state from protobuf; InvalidArgumentError if its device is malformed."""
+    state = StateId(message.device, message.kind, message.container, message.name, message.owner)
     try:
-        Device.parse(message.device)
+        state.task  # noqa: B018 - parses the name
     except ValueError as error:
         raise InvalidArgumentError(f"the device of state cannot be read: {error}") from None
-    return StateId(message.device, message.kind, message.container, message.name, message.owner)
+    return state
 
 
 def _text(text: str) -> str:

@@ -127,10 +127,19 @@ class Dispatcher(Generic[S]):
                 name: rpc for name, rpc in self._service.rpcs.items() if rights.role >= rpc.needs
             }  # so that calls that are served pay for no check
 
-    def refuse_calls(self, error: OpError) -> None:
-        """Fails all unanswered calls, and those that come from now on, with an error."""
+    @property
+    def service(self) -> Service[S]:
+        """The service with its table of RPCs."""
+        return self._service
+
+    def refuse_new_calls(self, error: OpError) -> None:
+        """Fails the calls that come from now on, with an error."""
         self._refusal = error
         self._rpcs = {}
+
+    def refuse_calls(self, error: OpError) -> None:
+        """Fails all unanswered calls, and those that come from now on, with an error."""
+        self.refuse_new_calls(error)
         for task in [*self._working.values()]:
             task.cancel()
 

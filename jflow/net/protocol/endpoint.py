@@ -57,6 +57,7 @@ class Endpoint:
         self._unauthenticated = UnauthenticatedStreams()
         self._closing = TaskSet()
         self._dispatchers: set[Dispatcher[Any]] = set()
+        self._leaving: OpError | None = None
 
     def services(self) -> Services:
         """Returns the functions that serve a stream, by the names of the services."""
@@ -70,6 +71,13 @@ class Endpoint:
         """Fails all unanswered calls of all callers, and those that come, with an error."""
         for dispatcher in self._dispatchers:
             dispatcher.refuse_calls(error)
+
+    def refuse_clients(self, error: OpError) -> None:
+        """Fails the calls of clients that come from now on, with an error; others go on."""
+        self._leaving = error
+        for dispatcher in self._dispatchers:
+            if dispatcher.service is MASTER:
+                dispatcher.refuse_new_calls(error)
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
@@ -102,6 +110,8 @@ class Endpoint:
             session.limit(changed)
 
         self._dispatchers.add(dispatcher)
+        if self._leaving is not None:
+            self.refuse_clients(self._leaving)
         try:
             of_user = UserStream(of_caller, rights, dispatcher.refuse, allow)
             with self._of_users.following(of_user):
@@ -118,5 +128,10 @@ class Endpoint:
     def _identity(self) -> ServerIdentity:
         info = self._server.info()
         return ServerIdentity(
-            info.task, info.incarnation, info.cluster, self._cluster_name, self._location
+            info.task,
+            info.incarnation,
+            info.cluster,
+            self._cluster_name,
+            self._location,
+            info.successors,
         )

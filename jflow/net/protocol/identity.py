@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from jflow.base.cluster import (
     CLIENT_NAME,
@@ -48,6 +48,7 @@ class ServerIdentity:
       cluster: the tasks and their addresses, as it knows them.
       cluster_name: the name of the cluster; "" if it has none.
       location: the addresses and the machine by which it is reached.
+      successors: as in `ServerInfo`.
     """
 
     task: Task
@@ -55,6 +56,7 @@ class ServerIdentity:
     cluster: ClusterSpec
     cluster_name: str = ""
     location: ServerLocation = ServerLocation()
+    successors: Mapping[Task, Task] = field(default_factory=dict)
 
     def refusal(self, hello: pb.Hello) -> OpError | None:
         """Returns the error for a caller that means another server; None if it means this one.
@@ -62,6 +64,13 @@ class ServerIdentity:
         What the caller does not know is not compared, except that a server calls only servers whose
         cluster does not contradict its own.
         """
+        caller = caller_of(hello)
+        if caller is not None and caller in self.successors:
+            return UnavailableError(
+                f"{caller} has left the cluster, and {self.successors[caller]} has what was on it; "
+                "start it with `jflow server --join`, as another task",
+                task=hello.task or None,
+            )
         expected, got, advice = self._difference(hello)
         if advice:
             return UnavailableError(

@@ -59,6 +59,7 @@ class ServerInfo:
       n_compiled: the number of programs that it has compiled.
       session_defaults: a packed `SessionDefaults`; b"" for the usual options.
       data_offer: of a data stream for this caller.
+      successors: the tasks that have what was on tasks which have left, by these; not sent.
     """
 
     task: Task
@@ -68,6 +69,7 @@ class ServerInfo:
     n_compiled: int
     session_defaults: bytes = b""
     data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
+    successors: Mapping[Task, Task] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def tasks(self) -> list[Task]:

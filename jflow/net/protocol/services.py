@@ -33,6 +33,7 @@ from jflow.plan.trace.record import TaskRecord
 from jflow.state.core.claims import ClaimedRuns
 from jflow.state.core.cluster_state import ClusterState
 from jflow.state.core.effects import TaskEffects
+from jflow.state.core.membership import ClusterMembers, MemberList
 from jflow.state.core.moves import StateMoves
 from jflow.state.core.remote import remote
 from jflow.state.core.saves import StateSaves
@@ -98,6 +99,10 @@ class WorkerService(Protocol):
     @property
     def claims(self) -> ClaimedRuns:
         """The runs under claims."""
+
+    @property
+    def members(self) -> MemberList:
+        """The list of members that the task knows."""
 
     async def register(
         self,
@@ -221,6 +226,10 @@ class MasterSession(Protocol):
     @property
     def state(self) -> ClusterState:
         """The operations of the session on the state of the cluster."""
+
+    @property
+    def members(self) -> ClusterMembers:
+        """The members of the cluster."""
 
     @remote(needs=AccessRole.READ, doing="listing the devices of {tasks}")
     async def list_devices(

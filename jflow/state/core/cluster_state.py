@@ -15,7 +15,7 @@ from jflow.state.core.claiming import SessionClaim
 from jflow.state.core.mover import StateMover
 from jflow.state.core.remote import remote
 from jflow.state.core.saver import CheckpointSaver
-from jflow.state.core.task import ClusterView
+from jflow.state.core.task import ClusterView, within
 from jflow.state.moves import StateId
 from jflow.state.saves import StateItems
 
@@ -158,11 +158,7 @@ class ClusterState:
         running = self._servers.driver.current()
         self._running.add(running)
         try:
-            async with self._servers.driver.limit(deadline.remaining()):
+            async with within(self._servers, deadline, doing):
                 yield
-        except TimeoutError:
-            if deadline.remaining() != 0:
-                raise
-            raise deadline.error(doing, str(self._servers.info().task)) from None
         finally:
             self._running.discard(running)

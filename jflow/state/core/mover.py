@@ -1,9 +1,13 @@
-"""`StateMover`: executes one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
+"""`StateMover`: executes one move of state (`jflow.state.moves.move`) on the tasks of a cluster.
+
+What moves is state of one device, or everything on a task (`StateId.everything_on`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers import Job
@@ -18,6 +22,7 @@ from jflow.errors import (
 from jflow.state.core.moves import SavedState, StateMoves
 from jflow.state.core.task import ClusterView, ConnectedTasks, new_name
 from jflow.state.moves import (
+    EVERYTHING,
     EndHold,
     Failed,
     HoldState,
@@ -28,6 +33,7 @@ from jflow.state.moves import (
     SaveState,
     StateId,
 )
+from jflow.state.resources.moving import LeftStates
 
 _LONGER = 2.0
 """How much longer the other tasks hold than the source: steps begin elsewhere only once it knows
@@ -44,8 +50,8 @@ class StateMover:
 
     Args:
       servers: the master's view of the cluster.
-      states: what moves; all of one device, and shared by name.
-      target: the full name of the device that it moves to.
+      states: what moves; all of one device, and shared by name, or everything on one task.
+      target: the full name of the device that it moves to; of everything, the name of the task.
       hold_s: the longest time that steps are held, in seconds.
       connect_timeout: the longest time to wait for a task that does not answer, in seconds.
 
@@ -70,8 +76,9 @@ class StateMover:
         self._name = new_name(servers.driver)
         self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
-        self._saved: SavedState | None = None
-        self._applied: SavedState | None = None
+        kind = _TaskCopies if states[0].kind == EVERYTHING else _StateCopies
+        copied = (self._connected, self._name, self._source_task, self._target_task)
+        self._copies: _Copies = kind(*copied)
         self._calls: dict[Task, Job[None]] = {}
         self._error: OpError | None = None
 
@@ -99,7 +106,7 @@ class StateMover:
 
     async def _connect(self, task: Task) -> None:
         info = await self._connected.connect(task, self._connect_timeout)
-        if task != self._target_task:
+        if task != self._target_task or isinstance(self._copies, _TaskCopies):
             return
         if not Device.parse(self._target).is_among([*map(Device.parse, info.device_names)]):
             raise InvalidArgumentError(
@@ -142,17 +149,13 @@ class StateMover:
             case HoldState(task):
                 await self._hold(task)
             case SaveState(task):
-                self._saved = await self._connected.call(task, StateMoves.save, self._name)
-                if self._source_task != self._target_task:
-                    save = StateMoves.save_applied
-                    self._applied = await self._connected.call(task, save, self._name)
+                await self._copies.save()
             case PutState(task):
-                assert self._saved is not None
-                saved, self._saved = self._saved, None
-                await self._connected.call(task, StateMoves.put, self._name, *saved)
-                if (applied := self._applied) is not None:
-                    put = StateMoves.put_applied
-                    await self._connected.call(task, put, self._name, *applied)
+                await self._copies.put()
+                if self._source_task != task:
+                    source, name = self._source_task, self._name
+                    applied = await self._connected.call(source, StateMoves.save_applied, name)
+                    await self._connected.call(task, StateMoves.put_applied, name, *applied)
             case EndHold(task, end):
                 await self._connected.call(task, StateMoves.end, self._name, end)
 
@@ -173,6 +176,64 @@ class StateMover:
             ) from None
 
 
+class _Copies(Protocol):
+    """The copies of what moves, on their way from the source to the target."""
+
+    async def save(self) -> None:
+        """Copies what the source has."""
+
+    async def put(self) -> None:
+        """Gives it to the target."""
+
+
+@dataclass
+class _StateCopies:
+    """Copies of state of one device.
+
+    Attributes:
+      connected: calls the tasks.
+      name: of the hold.
+      source, target: the tasks.
+    """
+
+    connected: ConnectedTasks
+    name: str
+    source: Task
+    target: Task
+    saved: SavedState | None = None
+
+    async def save(self) -> None:
+        """See `_Copies`."""
+        self.saved = await self.connected.call(self.source, StateMoves.save, self.name)
+
+    async def put(self) -> None:
+        """See `_Copies`."""
+        assert self.saved is not None
+        saved, self.saved = self.saved, None
+        await self.connected.call(self.target, StateMoves.put, self.name, *saved)
+
+
+class _TaskCopies(_StateCopies):
+    """Copies of everything on a task, of which there is one part at a time."""
+
+    async def save(self) -> None:
+        """Copies the first part."""
+        self.saved = await self._part(0)
+
+    async def put(self) -> None:
+        """Gives the target all parts."""
+        number, n_parts = 0, 1
+        while number < n_parts:
+            saved = self.saved or await self._part(number)
+            self.saved = None
+            n_parts = LeftStates.from_bytes(saved.record).n_parts
+            await self.connected.call(self.target, StateMoves.put_part, self.name, *saved)
+            number += 1
+
+    async def _part(self, number: int) -> SavedState:
+        return await self.connected.call(self.source, StateMoves.save_part, self.name, number)
+
+
 def _checked_tasks(
     states: Sequence[StateId], target: str, tasks: Collection[Task]
 ) -> tuple[Task, Task]:
@@ -189,14 +250,14 @@ def _checked_tasks(
                 f"{state} belongs to one session and cannot move; give it a shared_name"
             )
     results = []
-    for name in (*devices, target):
+    for state in (states[0], states[0]._replace(device=target)):
         try:
-            device = Device.parse(name)
+            task = state.task
         except ValueError as error:
             raise InvalidArgumentError(str(error)) from None
-        if device.task not in tasks:
+        if task not in tasks:
             raise InvalidArgumentError(
-                f"there is no task {device.task} in the cluster; it has {[*map(str, tasks)]}"
+                f"there is no task {task} in the cluster; it has {[*map(str, tasks)]}"
             )
-        results.append(device.task)
+        results.append(task)
     return results[0], results[1]

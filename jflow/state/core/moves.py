@@ -11,12 +11,12 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jflow.base.cluster import Device, Task
+from jflow.base.cluster import Task
 from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
 from jflow.base.roles import AccessRole
@@ -26,7 +26,14 @@ from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
 from jflow.state.effects.saved import MovedLedger
 from jflow.state.moves import End, Gate, StateId
-from jflow.state.resources.moving import Arrival, Departure, discard
+from jflow.state.resources.moving import (
+    Arrival,
+    Departure,
+    LeftState,
+    LeftStates,
+    discard,
+    left_states,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +66,8 @@ class _Hold:
       states, target: what is to move to which device.
       caller: identifies the mover's stream.
       timer: ends it.
-      arrival: the copies that the target has.
+      leaving: what the source has, in parts, if everything on it moves.
+      arrivals: the copies that the target has.
       is_ending: whether the source is being asked how it has ended.
     """
 
@@ -67,12 +75,20 @@ class _Hold:
     target: str
     caller: object
     timer: TimerHandle
-    arrival: Arrival | None = None
+    leaving: list[list[StateId]] | None = None
+    arrivals: list[Arrival] = field(default_factory=list)
     is_ending: bool = False
 
     @property
     def source(self) -> Task:
-        return Device.parse(self.states[0].device).task
+        return self.states[0].task
+
+    @property
+    def leaving_states(self) -> Sequence[StateId]:
+        """The state that the source has no longer once it has moved."""
+        if self.leaving is None:
+            return self.states
+        return [state for part in self.leaving for state in part]
 
 
 class StateMoves:
@@ -81,13 +97,18 @@ class StateMoves:
 
     Args:
       state: the task.
+      leaves: returns whether a session ends with this task, by its name.
 
     Attributes:
+      leaves: as given.
       steps: what the steps wait at that the task's master starts.
       plans: what the plans wait at that the task's worker runs.
     """
 
-    def __init__(self, state: TaskCore) -> None:
+    def __init__(
+        self, state: TaskCore, leaves: Callable[[str], bool] = lambda session: False
+    ) -> None:
+        self.leaves = leaves
         self.steps = Gate(state.driver)
         self.plans = Gate(state.driver)
         self._state = state
@@ -133,6 +154,39 @@ class StateMoves:
         return SavedState(*await self._state.driver.work(departure.saved))
 
     @remote(needs=AccessRole.CLUSTER, since=12)
+    async def save_part(self, name: str, part: int) -> SavedState:
+        """Copies a part of everything on this task, which nothing uses until the hold ends.
+
+        Raises:
+          FailedPreconditionError: if a session has state here that cannot move.
+        """
+        hold = self._hold(name)
+        await self._close_plans(name, hold)
+        containers = self._state.containers
+        if hold.leaving is None:
+            hold.leaving = left_states(containers, self.leaves)
+        states, n_parts = hold.leaving[part], len(hold.leaving)
+        departure = Departure(containers, states, is_any_kind=True)
+        await self._state.waited(departure.wanted)
+        record, tensors = await self._state.driver.work(departure.saved)
+        names = tuple(map(LeftState.of, states))
+        return SavedState(LeftStates(names, record, n_parts).to_bytes(), tensors)
+
+    @remote(needs=AccessRole.CLUSTER, since=12)
+    async def put_part(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """Keeps a copy of a part of everything on another task; see `put`.
+
+        Raises:
+          InvalidArgumentError: if this task does not have the devices of the other one.
+        """
+        hold, part = self._hold(name), LeftStates.from_bytes(record)
+        try:
+            names = [one.state.on_task(self._state.task) for one in part.names]
+        except ValueError as error:
+            raise InvalidArgumentError(f"state cannot be named here: {error}") from None
+        await self._put(name, hold, names, part.saved, tensors)
+
+    @remote(needs=AccessRole.CLUSTER, since=12)
     async def save_applied(self, name: str) -> SavedState:
         """Returns the steps that this task has applied, once nothing uses the held state."""
         self._hold(name)
@@ -156,14 +210,9 @@ class StateMoves:
         Raises:
           AlreadyExistsError: if there is other state of that name on the target.
         """
-        hold, devices = self._hold(name), self._state.devices
-        if hold.target not in devices:
-            raise InvalidArgumentError(
-                f"{self._state.task} has no device {hold.target}; it has {', '.join(devices)}"
-            )
-        await self._close_plans(name, hold)
-        copies = (self._state.containers, hold.states, hold.target, record, tensors)
-        hold.arrival = await self._state.driver.work(Arrival, *copies, devices[hold.target])
+        hold = self._hold(name)
+        names = [state.on(hold.target) for state in sorted(hold.states)]
+        await self._put(name, hold, names, record, tensors)
 
     @remote(needs=AccessRole.CLUSTER)
     async def end(self, name: str, end: End) -> None:
@@ -221,6 +270,25 @@ class StateMoves:
         if not self.plans.directory.is_holding(name):
             self.plans.directory.hold(name, hold.states, hold.target)
         await self.plans.idle(name)
+
+    async def _put(
+        self,
+        name: str,
+        hold: _Hold,
+        names: Sequence[StateId],
+        record: bytes,
+        tensors: Sequence[Array],
+    ) -> None:
+        """Keeps a copy of state that will have these names here."""
+        devices = self._state.devices
+        for state in names:
+            if state.device not in devices:
+                raise InvalidArgumentError(
+                    f"{self._state.task} has no device {state.device}; it has {', '.join(devices)}"
+                )
+        await self._close_plans(name, hold)
+        copies = (self._state.containers, names, record, tensors, devices)
+        hold.arrivals.append(await self._state.driver.work(Arrival, *copies))
 
     def _end_without_mover(self, name: str) -> None:
         """Ends a hold without its mover: as kept at the source, elsewhere as the source says."""
@@ -282,11 +350,11 @@ class StateMoves:
             self.plans.directory.hold(name, hold.states, hold.target)
         # Without a wait in between: no step sees both copies, or none.
         if hold.source == self._state.task:
-            discard(self._state.containers, hold.states)
+            discard(self._state.containers, hold.leaving_states)
             self._moved[name] = None
             if len(self._moved) > MAX_OUTCOMES:
                 self._moved.popitem(last=False)
-        if hold.arrival is not None:
-            hold.arrival.finish()
+        for arrival in hold.arrivals:
+            arrival.finish()
         self.plans.move(name)
         self.steps.move(name)

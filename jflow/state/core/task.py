@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -193,6 +203,24 @@ async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, Non
         await ended.wait()
     if errors:
         raise errors[0]
+
+
+@asynccontextmanager
+async def within(
+    servers: ClusterView[Any, Any], deadline: Deadline, doing: str
+) -> AsyncIterator[None]:
+    """Context manager of a call that is cancelled at a deadline.
+
+    Raises:
+      DeadlineExceededError: if the deadline passes.
+    """
+    try:
+        async with servers.driver.limit(deadline.remaining()):
+            yield
+    except TimeoutError:
+        if deadline.remaining() != 0:
+            raise
+        raise deadline.error(doing, str(servers.info().task)) from None
 
 
 I_co = TypeVar("I_co", bound=TaskInfo, covariant=True)

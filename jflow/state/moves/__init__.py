@@ -18,6 +18,7 @@ from jflow.state.moves.move import MoveAction as MoveAction
 from jflow.state.moves.move import Moved as Moved
 from jflow.state.moves.move import PutState as PutState
 from jflow.state.moves.move import SaveState as SaveState
+from jflow.state.moves.states import EVERYTHING as EVERYTHING
 from jflow.state.moves.states import Change as Change
 from jflow.state.moves.states import MovedError as MovedError
 from jflow.state.moves.states import StateId as StateId
@@ -25,4 +26,5 @@ from jflow.state.moves.states import changes_of as changes_of
 from jflow.state.moves.states import is_restartable as is_restartable
 from jflow.state.moves.states import sessions_of as sessions_of
 from jflow.state.moves.states import states_of as states_of
+from jflow.state.moves.states import used_by as used_by
 from jflow.state.moves.states import writes_often as writes_often

@@ -9,6 +9,8 @@ A local session has one. Invariants:
 * `_moved` names the device where the state is now, not where it went first: a later move changes
   every entry that names its source. State that comes back is no longer in it.
 * A hold that has ended, or that a reset has broken, cannot end as moved.
+* Steps on the devices of a task use everything on it (`StateId.everything_on`). So a hold of that
+  bars them all, and once it has moved none begins there any more.
 * A step that begins changes nothing that is paused, or uses nothing of it if all uses are. Pauses
   are of saves: several may pause the same state, and state stays where it is.
 """
@@ -16,11 +18,12 @@ A local session has one. Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakSet
 
+from jflow.base.cluster import Device, Task
 from jflow.errors import AbortedError
-from jflow.state.moves.states import Change, MovedError, StateId
+from jflow.state.moves.states import EVERYTHING, Change, MovedError, StateId
 
 
 class Use:
@@ -167,12 +170,18 @@ class Directory:
           MovedError: if some of it has moved.
         """
         held_states = frozenset(states)
-        self.check(held_states)
         both = held_states | {state.on(target) for state in held_states}
-        for state in sorted(both & self._held.keys()):
-            raise AbortedError(f"{state} is being moved by another session; try again later")
+        self._check_unheld(held_states, both)
         self._holds[name] = (held_states, target)
         self._held.update(dict.fromkeys(both, name))
+
+    def _check_unheld(self, present: frozenset[StateId], meant: frozenset[StateId]) -> None:
+        """Raises MovedError if some of the state has moved, and AbortedError if some is held."""
+        self.check(present | _everything_around(present))
+        around = meant | _everything_around(meant)
+        for held in sorted(self._held):
+            if held in around or not meant.isdisjoint(_everything_around((held,))):
+                raise AbortedError(f"{held} is being moved by another session; try again later")
 
     def is_holding(self, name: str) -> bool:
         """Whether a hold exists and has not ended."""
@@ -203,11 +212,28 @@ class Directory:
         states, target = self.states(name)
         self.release(name)
         for state in states:
-            for former, device in self._moved.items():
-                if former.on(device) == state:
-                    self._moved[former] = target
-            self._moved[state] = target
-            self._moved.pop(state.on(target), None)
+            if state.kind == EVERYTHING:
+                self.leave_task(state.task, Task.parse(target))
+            else:
+                self._move(state, target)
+
+    def _move(self, state: StateId, target: str) -> None:
+        for former, device in self._moved.items():
+            if former.kind != EVERYTHING and former.on(device) == state:
+                self._moved[former] = target
+        self._moved[state] = target
+        self._moved.pop(state.on(target), None)
+
+    def leave_task(self, task: Task, successor: Task) -> None:
+        """Records that all that was on a task is on another one, which has the same devices."""
+        for former, place in self._moved.items():
+            if former.kind == EVERYTHING and place == str(task):
+                self._moved[former] = str(successor)
+            elif former.kind != EVERYTHING and (device := Device.parse(place)).task == task:
+                self._moved[former] = str(replace(device, task=successor))
+        for state in [one for one, place in self._moved.items() if place == one.device]:
+            del self._moved[state]  # it came back
+        self._moved[StateId.everything_on(task)] = str(successor)
 
     def pause(
         self,
@@ -230,9 +256,7 @@ class Directory:
           MovedError: if some of it has moved.
         """
         paused_states = frozenset(states)
-        self.check(paused_states)
-        for state in sorted(paused_states & self._held.keys()):
-            raise AbortedError(f"{state} is being moved by another session; try again later")
+        self._check_unheld(paused_states, paused_states)
         self._pauses[name] = _Pause(paused_states, is_exclusive, session)
 
     def is_quiet(self, name: str) -> bool:
@@ -240,7 +264,9 @@ class Directory:
 
         In an exclusive pause, neither is one that could see a part of what changes now.
         """
-        pause = self._pauses[name]
+        pause = self._pauses.get(name)
+        if pause is None:
+            raise AbortedError("the save or restore was given up")
         return not any(
             use.n_running
             and pause.concerns(use)
@@ -258,7 +284,13 @@ class Directory:
     def clear(self, containers: Collection[str]) -> None:
         """Forgets the moves of state in containers that are reset, and breaks its holds."""
         for name, (states, _) in [*self._holds.items()]:
-            if any(state.container in containers for state in states):
+            if any(one.kind == EVERYTHING or one.container in containers for one in states):
                 self.release(name)
-        for state in [state for state in self._moved if state.container in containers]:
-            del self._moved[state]
+        for state in [*self._moved]:
+            if state.kind != EVERYTHING and state.container in containers:
+                del self._moved[state]
+
+
+def _everything_around(states: Iterable[StateId]) -> set[StateId]:
+    """Returns everything on the tasks of some state."""
+    return {StateId.everything_on(state.task) for state in states}

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 
+from jflow.base.cluster import Task
 from jflow.base.drivers import CoreDriver, Event
 from jflow.state.moves.directory import Directory, Use
 from jflow.state.moves.states import StateId
@@ -79,6 +80,11 @@ class Gate:
         """Waits until all running steps' changes would be in snapshots as a whole or not at all."""
         while not self.directory.is_quiet(pause):
             await self.changed()
+
+    def leave_task(self, task: Task, successor: Task) -> None:
+        """See `Directory.leave_task`; ends waits of steps that use the task."""
+        self.directory.leave_task(task, successor)
+        self.notify()
 
     def resume(self, pause: str) -> None:
         """Ends a pause; does nothing if it has ended."""

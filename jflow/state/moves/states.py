@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from jflow.plan import CALLBACK, Call, Loop, Plan, Run, owner_of, uses_state
 
 VARIABLE = "variable"
 """The kind of variables in a `StateId`."""
+
+EVERYTHING = "everything"
+"""The kind of a `StateId` that stands for all that is on a task, and for the use of its devices."""
 
 _NOT_MOVED: Mapping[StateId, str] = MappingProxyType({})
 
@@ -26,8 +30,8 @@ class StateId(NamedTuple):
     """The name of a variable or resource on a device of a cluster.
 
     Attributes:
-      device: the full name of the device that the step names.
-      kind: the kind of resource, or `VARIABLE`.
+      device: the full name of the device that the step names; the task of `EVERYTHING`.
+      kind: the kind of resource, `VARIABLE`, or `EVERYTHING`.
       container: its container; the default one is "".
       name: its name.
       owner: the session that it belongs to; "" if it is shared by name.
@@ -39,13 +43,22 @@ class StateId(NamedTuple):
     name: str
     owner: str = ""
 
+    @classmethod
+    def everything_on(cls, task: Task) -> StateId:
+        """Returns the name of all that is on a task."""
+        return cls(str(task), EVERYTHING, "", "")
+
     def __str__(self) -> str:
+        if self.kind == EVERYTHING:
+            return f"everything on {self.device}"
         text = self.kind.replace("_", " ")
         return f"{text} {self.name!r} (container {self.container!r}) on {self.device}"
 
     @property
     def task(self) -> Task:
-        """The task of the device."""
+        """The task of the device. Raises ValueError if its name is malformed."""
+        if self.kind == EVERYTHING:
+            return Task.parse(self.device)
         return Device.parse(self.device).task
 
     @property
@@ -59,10 +72,16 @@ class StateId(NamedTuple):
         return self.kind == VARIABLE
 
     def on(self, device: str) -> StateId:
-        """Returns the name of the same state on another device."""
+        """Returns the name of the same state on another device; of everything, on another task."""
+        if self.kind == EVERYTHING:
+            return self._replace(device=device)
         job = Device.parse(device).task.job
         container = "" if self.container == job else self.container
         return self._replace(device=device, container=container)
+
+    def on_task(self, task: Task) -> StateId:
+        """Returns the name of the same state on the same device of another task."""
+        return self.on(str(replace(Device.parse(self.device), task=task)))
 
 
 Change = frozenset[StateId]
@@ -93,6 +112,12 @@ class MovedError(AbortedError):
 def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
     """Returns the variables and resources that plans use."""
     return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
+
+
+def used_by(plans: Iterable[Plan]) -> frozenset[StateId]:
+    """Returns what a step uses: its state, and the tasks that its plans run on as a whole."""
+    plans = tuple(plans)
+    return states_of(plans) | {StateId.everything_on(plan.device.task) for plan in plans}
 
 
 def sessions_of(plans: Iterable[Plan]) -> set[str]:

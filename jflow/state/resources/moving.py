@@ -1,20 +1,27 @@
 """Copies state out of the containers of one device and into those of another, for a move.
 
-`Departure` copies variables and queues, and drops them once the move has succeeded; `Arrival` makes
-them of the copies, and takes them in then. In between they travel as a packed record and arrays.
+`Departure` copies state, and drops it once the move has succeeded; `Arrival` makes it of the
+copies, and takes it in then. In between it travels as a packed record and arrays. Variables and
+queues move by themselves (`MOVABLE`), other shared state with everything on its task
+(`left_states`).
 Nothing may use the state from the beginning of one to the end of both; a program of a cancelled
 step, which nothing interrupts, may still be writing a variable, so its copy is an attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from jflow.base.cluster import Device
 from jflow.base.packing import Limits, Record, Size, Word
 from jflow.base.values import Array
-from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
+from jflow.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
 from jflow.plan import VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.moves import StateId
@@ -22,9 +29,10 @@ from jflow.state.moves.states import VARIABLE
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.kernel import Wanted
+from jflow.state.resources.kinds import packed, unpacked
 from jflow.state.resources.manager import ResourceId
-from jflow.state.resources.queue import QueueSnapshot
 from jflow.state.resources.snapshot import PackedSnapshot
+from jflow.state.resources.value_table import VALUE_TABLE
 from jflow.state.resources.variable import VariableId, VariableSnapshot
 
 QUEUE = "queue"
@@ -32,6 +40,10 @@ QUEUE = "queue"
 
 MOVABLE = frozenset({VARIABLE, QUEUE})
 """The kinds that can move. Readers and iterator states refer to files and devices of their task."""
+
+
+PART_BYTES = 1 << 28
+"""How many bytes of the state of a task are copied at once, where it can be divided."""
 
 
 class SavedVariable(Record, frozen=True):
@@ -52,7 +64,7 @@ class SavedVariable(Record, frozen=True):
 
 
 class SavedQueue(Record, frozen=True):
-    """The record of a queue that moves.
+    """The record of a queue that moves, or of a resource of another kind.
 
     Attributes:
       number: as in `SavedVariable`.
@@ -77,12 +89,92 @@ class SavedStates(Record, frozen=True):
     queues: tuple[SavedQueue, ...]
 
 
+class LeftState(Record, frozen=True):
+    """The name of state that moves with everything on its task; see `StateId`."""
+
+    device: str
+    kind: str
+    container: str
+    name: str
+
+    @classmethod
+    def of(cls, state: StateId) -> LeftState:
+        """Returns the name of shared state."""
+        return cls(state.device, state.kind, state.container, state.name)
+
+    @property
+    def state(self) -> StateId:
+        """The name of the state where it was. Raises ValueError if its device is malformed."""
+        state = StateId(self.device, self.kind, self.container, self.name)
+        Device.parse(state.device)
+        return state
+
+
+class LeftStates(Record, frozen=True):
+    """The record of a part of everything on a task.
+
+    Attributes:
+      names: of the state in it.
+      saved: a packed `SavedStates`, whose numbers are positions in the sorted names.
+      n_parts: how many parts there are.
+    """
+
+    what = "part of a task's state"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 26, n_text=1 << 24, n_items=1 << 20)
+
+    names: tuple[LeftState, ...]
+    saved: bytes
+    n_parts: Size
+
+
+def left_states(containers: Containers, leaves: Callable[[str], bool]) -> list[list[StateId]]:
+    """Returns all state that moves when a task is left, in parts of about `PART_BYTES`.
+
+    Results that a coordinator keeps on the task do not move; they are computed again.
+
+    Args:
+      containers: the state of the task.
+      leaves: returns whether a session ends with the task, by its name; its state does not move.
+
+    Raises:
+      FailedPreconditionError: if another session has state there that is not shared.
+    """
+    sizes = {
+        StateId(key.device, VARIABLE, key.container, key.name): variable.buffer.array.nbytes
+        for key, variable in containers.variables().items()
+    }
+    for key in containers.resources.cells():
+        if key.kind != VALUE_TABLE.name:
+            sizes[StateId(str(key.device), key.kind, key.container, key.name, key.owner)] = 0
+    parts: list[list[StateId]] = [[]]
+    n_bytes = 0
+    for state in sorted(sizes):
+        if state.session:
+            _check_leaves(state, leaves)
+            continue
+        if n_bytes and n_bytes + sizes[state] > PART_BYTES:
+            parts.append([])
+            n_bytes = 0
+        parts[-1].append(state)
+        n_bytes += sizes[state]
+    return parts
+
+
+def _check_leaves(state: StateId, leaves: Callable[[str], bool]) -> None:
+    if not leaves(state.session):
+        raise FailedPreconditionError(
+            f"{state} belongs to one session and cannot move; close the session, or give it a "
+            "shared_name"
+        )
+
+
 class Departure:
     """The copying of state out of a device; state that does not exist is left out.
 
     Args:
       containers: the state of the task.
       states: what leaves.
+      is_any_kind: whether it may be of any kind, because everything on the task moves with it.
 
     Attributes:
       wanted: what to wait for before `saved` is called.
@@ -91,9 +183,11 @@ class Departure:
       UnimplementedError: if some of it is of a kind that cannot move.
     """
 
-    def __init__(self, containers: Containers, states: Collection[StateId]) -> None:
+    def __init__(
+        self, containers: Containers, states: Collection[StateId], *, is_any_kind: bool = False
+    ) -> None:
         for state in sorted(states):
-            if state.kind not in MOVABLE:
+            if not is_any_kind and state.kind not in MOVABLE:
                 raise UnimplementedError(f"{state} cannot move; variables and queues can")
         self._containers = containers
         self._states = sorted(states)
@@ -116,11 +210,9 @@ class Departure:
         for number, state in enumerate(self._states):
             cell = None if state.kind == VARIABLE else self._cell(state)
             if cell is not None:
-                snapshot = cell.snapshot()
-                assert isinstance(snapshot, QueueSnapshot)
-                packed = snapshot.packed()
-                queues.append(SavedQueue(number, packed.record, len(packed.arrays)))
-                arrays.extend(packed.arrays)
+                _, saved = packed(cell.snapshot())
+                queues.append(SavedQueue(number, saved.record, len(saved.arrays)))
+                arrays.extend(saved.arrays)
         return SavedStates(tuple(variables), tuple(queues)).to_bytes(), arrays
 
     def _cell(self, state: StateId) -> Cell | None:
@@ -144,10 +236,9 @@ class Arrival:
 
     Args:
       containers: the state of the task.
-      states: what moves, by the names that it has at the source.
-      target: the name of the device that it moves to.
+      names: what moves, by the names that it will have, in the order of those at the source.
       record, arrays: what `Departure.saved` gave.
-      device: the device that it moves to.
+      devices: the devices of the task by their names.
 
     Raises:
       AlreadyExistsError: if there is other state of that name.
@@ -158,13 +249,11 @@ class Arrival:
     def __init__(
         self,
         containers: Containers,
-        states: Collection[StateId],
-        target: str,
+        names: Sequence[StateId],
         record: bytes,
         arrays: Sequence[Array],
-        device: DeviceOrMesh,
+        devices: Mapping[str, DeviceOrMesh],
     ) -> None:
-        names = [state.on(target) for state in sorted(states)]
         _check_free(containers, names)
         self._containers = containers
         saved, remaining_arrays = SavedStates.from_bytes(record), iter(arrays)
@@ -174,13 +263,13 @@ class Arrival:
             key = VariableKey(state.container, state.name)
             spec = VariableSpec(key, one.dtype, one.shape, one.sharding)
             values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
-        self._variables = containers.restoring(values, lambda _: device)
+        self._variables = containers.restoring(values, lambda one: devices[one.device])
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
-            state = _state_at(names, queue.number, QUEUE)
+            state = _state_at(names, queue.number, "resource")
             parts = tuple(_next(remaining_arrays) for _ in range(queue.n_arrays))
-            snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
-            cell = containers.resources.restore_cell(QUEUE, state.name, snapshot)
+            snapshot = unpacked(state.kind, PackedSnapshot(queue.record, parts))
+            cell = containers.resources.restore_cell(state.kind, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
 
     def finish(self) -> None:
@@ -220,7 +309,8 @@ def _check_free(containers: Containers, states: Collection[StateId]) -> None:
 
 
 def _state_at(names: Sequence[StateId], number: int, kind: str) -> StateId:
-    if not 0 <= number < len(names) or names[number].kind != kind:
+    is_variable = kind == VARIABLE
+    if not 0 <= number < len(names) or names[number].is_variable != is_variable:
         raise InvalidArgumentError(f"{kind} {number} is not among the state that moves: {names}")
     return names[number]
 

@@ -44,8 +44,6 @@ def begin_inline(
     if effect is not None and staging is None:
         return None
     own_feeds, begin = only.feeds_of(feeds), only.proxy.begin_plans
-    if not use.states:
-        return begin(next(step_ids), only.handle, own_feeds)
     if not gate.directory.enter(use):
         return None
     started = None

@@ -22,6 +22,7 @@ from jflow.net.protocol import (
     WorkerService,
     liveness_s,
 )
+from jflow.state.core import ClusterMembers, MemberList
 from jflow.state.fencing import Claim, Fences
 from jflow.state.moves import Gate
 from jflow.state.watch import CoordinatorList, SessionStatus, StatusRequest
@@ -38,6 +39,7 @@ class Master:
     Args:
       info: gives the current server info of its server.
       tasks: the tasks of its cluster, each by its proxy.
+      members: the list of members that its server knows.
       gate: makes steps wait while the state that they use moves; a new one if None.
       fences: the claims that its server knows; new ones if None.
     """
@@ -46,6 +48,7 @@ class Master:
         self,
         info: Callable[[], ServerInfo],
         tasks: ClusterTasks,
+        members: MemberList,
         gate: Gate | None = None,
         fences: Fences | None = None,
     ) -> None:
@@ -53,6 +56,7 @@ class Master:
         self._servers = ServerView(
             info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
         )
+        self._members = ClusterMembers(self._servers, members)
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, float] = {}
         self._with_steps: set[ClientSession] = set()
@@ -63,6 +67,7 @@ class Master:
         """Opens a session for a client with these rights."""
         calls = (self._reset, self._begin, self._close)
         session = ClientSession(self._servers, self._sampler, *calls, next(self._numbers), rights)
+        session.members = self._members
         self._sessions[session] = now()
         return session
 

@@ -33,11 +33,11 @@ from jflow.net.protocol import (
 )
 from jflow.plan import Plan, verify_step
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core import EffectRunner, SessionClaim
+from jflow.state.core import ClusterMembers, EffectRunner, SessionClaim
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
 from jflow.state.journal import N_ATTEMPTS, recorded_ids
-from jflow.state.moves import changes_of, is_restartable, states_of
+from jflow.state.moves import changes_of, is_restartable, used_by
 from jflow.state.watch import CoordinatorStatus, SessionStatus, SessionWaits
 from jflow.task.execution.repeated import RepeatedRun
 from jflow.task.master.inline import begin_inline, run_each
@@ -79,7 +79,10 @@ class ClientSession:
       number: as given.
       rights: those that its client has now.
       coordinator: the status of its coordinator, as published by its client; None if it has none.
+      members: see `MasterSession`; set before its client calls it.
     """
+
+    members: ClusterMembers
 
     def __init__(
         self,
@@ -182,7 +185,7 @@ class ClientSession:
             by_task.setdefault(plan.device.task, []).append(plan)
         verify_step(plans, n_fetches)
         self.rights.check_step(plans)
-        states, may_restart = states_of(plans), is_restartable(plans)
+        states, may_restart = used_by(plans), is_restartable(plans)
         self._servers.gate.directory.check(states)
 
         entries, missing = await self._registrar.register(

@@ -3,69 +3,42 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
-import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from jflow.base import forks
-from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
-from jflow.base.drivers.loop import TaskSet
-from jflow.base.failpoints import async_failpoint
+from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, split_address
 from jflow.base.handles import Closing
 from jflow.base.logs import LogOptions, event, log_to_stderr
 from jflow.base.logs.setup import LEVEL_VARIABLE
 from jflow.base.options import ConfigProto
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.net.protocol import (
-    Arrivals,
-    ClusterTasks,
-    DeviceRecord,
-    Endpoint,
-    MasterSession,
-    OwnTask,
-    Rights,
-    Secret,
-    ServerInfo,
-    ServerLocation,
-    Transport,
-    Users,
-    WorkerSession,
-)
 from jflow.net.wire import (
     TRANSPORTS,
     cluster_name,
-    file_system_id,
     load_secret,
     load_tls,
     load_users,
 )
 from jflow.plan.validator import VALIDATOR
-from jflow.plan.xla import export_platform
 from jflow.state.checkpoint_files import ANYWHERE
+from jflow.state.members import Members
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
-from jflow.task.execution import local_devices, memory_limits
-from jflow.task.master import Master
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
-from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
+from jflow.task.server.joining import join_cluster
+from jflow.task.server.loop import SERVERS, run_programs_in_their_threads
+from jflow.task.server.members_file import StoredMembers
 from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
-from jflow.task.server.quotas import quotas_of
-from jflow.task.server.slow_steps import SlowSteps
+from jflow.task.server.running import RunningServer, ServerTerms, start_server
 from jflow.task.server.stuck import (
-    RESTART_LIMIT_S,
     STUCK_EXIT_CODE,
     abandoned_limit_s,
-    leaving_error,
-    save_what_can_be,
-    saved_prefix,
 )
-from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -85,7 +58,8 @@ class Server(Closing):
     for its task, and serves only callers that mean this task and prove that they have the token of
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
-    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level. It keeps the list
+    of members in the directory JFLOW_MEMBERS, and begins with the one that it finds there.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
@@ -139,7 +113,10 @@ class Server(Closing):
         cluster = ClusterSpec(definition.cluster)
         self._task = which_task(cluster, definition.job_name, definition.task_index)
         self._filters = definition.cluster_device_filters or ClusterDeviceFilters()
+        self._members_file = StoredMembers.of(self._task)
+        self._members: Members | None = None
         self._cluster = self._filters.seen_by(self._task, cluster)
+        self._read_members()
         self._protocol = definition.protocol
         self._config = definition.default_session_config
         self._defaults = b"" if self._config is None else packed_defaults(self._config)
@@ -148,7 +125,7 @@ class Server(Closing):
         self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
         self._stopped = threading.Event()
         self._stuck_reason = ""
-        self._running: _Running | None = None
+        self._running: RunningServer | None = None
         self._metrics: MetricsServer | None = None
         if start:
             self.start()
@@ -169,7 +146,7 @@ class Server(Closing):
         It has the port that the system chose, so it defines an equal server after this one stopped.
         """
         return ServerDef(
-            self._cluster.as_cluster_def(),
+            self.cluster_spec.as_cluster_def(),
             self._task.job,
             self._task.index,
             self._protocol,
@@ -184,7 +161,7 @@ class Server(Closing):
     @property
     def cluster_spec(self) -> ClusterSpec:
         """The cluster as this server knows it."""
-        return self._cluster
+        return self._cluster if self._running is None else self._running.info().cluster
 
     @property
     def incarnation(self) -> int:
@@ -196,10 +173,43 @@ class Server(Closing):
         """The worker, for inspection; call its methods only on the servers' event loop."""
         return self._started().worker
 
+    @classmethod
+    def joining(
+        cls,
+        target: str,
+        job_name: str,
+        address: str,
+        task_index: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """Creates the server of a task that joins a running cluster, and starts it.
+
+        New placements and coordinators see it; what is placed stays where it is.
+
+        Args:
+          target: any server of the cluster, "grpc://host:port".
+          job_name: the job.
+          address: where it listens, "host:port".
+          task_index: the index of a task that has ended, in whose place it comes; None for the next
+            index, or that of the task of this address.
+          options: as for `Server`.
+
+        Raises:
+          AlreadyExistsError: if the task is up elsewhere, or has left.
+          FailedPreconditionError: if the cluster cannot change (`jflow server --members`).
+          UnavailableError: if the keeper of the list of members does not answer.
+        """
+        task, members = join_cluster(target, job_name, task_index, address)
+        server = cls(members.cluster, task.job, task.index, start=False, **options)
+        server._members = members
+        server.start()
+        return server
+
     def start(self) -> None:
         """Starts listening; does nothing if it is running. Raises as the constructor."""
         if self._running is None:
             forks.mark_used()
+            self._read_members()
             options = LogOptions.of()
             if os.environ.get(LEVEL_VARIABLE):
                 log_to_stderr(options, str(self._task))
@@ -211,17 +221,26 @@ class Server(Closing):
             transport = TRANSPORTS[self._protocol](tls)
             location = location_at(hosts)
             counts = {} if self._config is None else self._config.device_count
-            terms = _Terms(
-                load_secret(), load_users(), cluster_name(), location, self._defaults, counts
+            terms = ServerTerms(
+                load_secret(),
+                load_users(),
+                cluster_name(),
+                location,
+                self._defaults,
+                counts,
+                self._members_file,
+                self._filters,
             )
             limit_s = abandoned_limit_s()
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
-            starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
+            parts = (hosts, transport, terms, self._roots, make)
+            starting = start_server(self._task, self._cluster, *parts)
             self._running = SERVERS.run_coroutine(starting)
             SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s, limit_s))
             self._running.watched.stopping = self.stop
-            self._cluster = self._running.info().cluster
+            SERVERS.run_coroutine(self._running.begin_with(self._members))
+            self._cluster = self.cluster_spec
             VALIDATOR.start()
             try:
                 token = terms.secret.key(METRICS).hex()
@@ -304,6 +323,14 @@ class Server(Closing):
     def _leave(self, failed: bool) -> None:
         self.stop()
 
+    def _read_members(self) -> None:
+        """Takes the list of members that was kept, if it is newer than the one that is known."""
+        stored = None if self._members_file is None else self._members_file.read(self._task)
+        if stored is not None and (self._members is None or stored.epoch > self._members.epoch):
+            self._members = stored
+        if self._members is not None:
+            self._cluster = self._filters.seen_by(self._task, self._members.cluster)
+
     @property
     def _address(self) -> str:
         return self._cluster.task_address(self._task.job, self._task.index)
@@ -316,7 +343,7 @@ class Server(Closing):
 
         return SERVERS.run_coroutine(look(), _LOOK_S)
 
-    def _started(self) -> _Running:
+    def _started(self) -> RunningServer:
         if self._running is None:
             raise RuntimeError(f"the server {self._task} is not running")
         return self._running
@@ -324,152 +351,6 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "stopped" if self._running is None else "at"
         return f"<jflow.train.Server {self._task} {state} {self.target}>"
-
-
-class _Terms(NamedTuple):
-    """The authentication, the identity and the session options of a server.
-
-    Attributes:
-      secret, users, cluster_name, location: see `Endpoint`.
-      session_defaults: see `ServerInfo`.
-      device_counts: the largest number of devices of a type.
-    """
-
-    secret: Secret
-    users: Users
-    cluster_name: str
-    location: ServerLocation
-    session_defaults: bytes
-    device_counts: Mapping[str, int]
-
-
-class _Running:
-    """The parts of a running server; see `protocol.ServerRoles`."""
-
-    def __init__(
-        self,
-        task: Task,
-        cluster: ClusterSpec,
-        transport: Transport,
-        terms: _Terms,
-        threads: ThreadPoolExecutor,
-        roots: AllowedDirectories,
-        make_worker: Callable[..., Worker],
-    ) -> None:
-        devices = local_devices(task, terms.device_counts)
-        incarnation = secrets.randbits(63) + 1
-        self.threads = threads
-        self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
-        self.worker = make_worker(task, devices, self.tasks, threads, roots, take_64_bits)
-        self.tasks.arrivals = Arrivals(str(task), self.worker.deliver)
-        self.tasks.own = OwnTask(self.info, self.worker)
-        self._task = task
-        self._slow_steps: SlowSteps | None = None
-        self._incarnation = incarnation
-        self._session_defaults = terms.session_defaults
-        memory = memory_limits(devices)
-        self.worker.containers.usage.quotas = quotas_of(sum(memory.values()))
-        self._devices = tuple(
-            DeviceRecord(
-                device,
-                export_platform(found),
-                incarnation,
-                memory_limit_bytes=memory[device],
-                file_system=file_system_id(),
-            )
-            for device, found in devices.items()
-        )
-        gate, fences = self.worker.moves.steps, self.worker.claims.fences
-        self.master = Master(self.info, self.tasks, gate, fences)
-        self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        self.endpoint = Endpoint(
-            self, terms.secret, terms.location, terms.cluster_name, terms.users
-        )
-        self.listener = transport.listener(
-            self.endpoint.services(), lambda: self.watched.is_serving
-        )
-
-    def info(self) -> ServerInfo:
-        return ServerInfo(
-            self._task,
-            self._incarnation,
-            self.tasks.cluster,
-            self._devices,
-            self.worker.programs.n_compiled,
-            self._session_defaults,
-        )
-
-    def set_cluster(self, cluster: ClusterSpec) -> None:
-        self.tasks.cluster = cluster
-
-    def open_master_session(self, rights: Rights) -> MasterSession:
-        return self.master.open_session(rights)
-
-    def open_worker_session(self, caller: Task | None) -> WorkerSession:
-        return self.worker.open_session(caller)
-
-    async def watch_steps(self, slow_s: float, abandoned_s: float) -> None:
-        """Starts to log slow steps, and to look for devices that are stuck.
-
-        Args:
-          slow_s: after how many seconds a step is slow.
-          abandoned_s: after how many seconds an abandoned program makes its device stuck.
-        """
-        self.worker.abandoned.limit_s = abandoned_s
-        self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
-        self._slow_steps.start()
-
-    async def leave_when_stuck(self, leaves: Callable[[str], object]) -> None:
-        """Ends the server when a device of it is stuck, after callers were told the reason.
-
-        Args:
-          leaves: called with the reason.
-        """
-        leaving = TaskSet()
-
-        async def end(reason: str) -> None:
-            held = await save_what_can_be(self.worker, saved_prefix(self._task))
-            leaves(f"{reason}. {held}")
-            self.endpoint.refuse_calls(leaving_error(self._task, reason, held))
-            self.watched.stop()
-
-        def leave(reason: str) -> None:
-            if self.watched.is_serving:  # else another device was first, or the server stops
-                self.watched.is_serving = False
-                leaving.start(end(reason))
-
-        abandoned = self.worker.abandoned
-        if abandoned.limit_s == math.inf:
-            abandoned.limit_s = RESTART_LIMIT_S
-        abandoned.on_stuck = leave
-
-    async def stop(self) -> None:
-        if self._slow_steps is not None:
-            self._slow_steps.stop()
-        await self.listener.stop()
-        await self.tasks.close()
-
-
-async def _start(
-    task: Task,
-    cluster: ClusterSpec,
-    hosts: Sequence[str],
-    transport: Transport,
-    terms: _Terms,
-    roots: AllowedDirectories,
-    make_worker: Callable[..., Worker],
-) -> _Running:
-    if (action := async_failpoint("server.before_listen")) is not None:
-        await action
-    host, port = split_address(cluster.task_address(task.job, task.index))
-    threads = ThreadPoolExecutor(
-        _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
-    )
-    running = _Running(task, cluster, transport, terms, threads, roots, make_worker)
-    bound = await running.listener.start(hosts, port)
-    shown = f"[{host}]" if ":" in host else host
-    running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
-    return running
 
 
 def _paths(paths: Sequence[str | os.PathLike[str]] | None, variable: str) -> list[str]:

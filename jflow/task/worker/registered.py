@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from jflow.net.protocol import StepOwner
 from jflow.plan import Recv, Send, feed_indices, fetch_indices
 from jflow.state.core import WritesOfTask
 from jflow.state.effects import unsupported
-from jflow.state.moves import Use, writes_often
+from jflow.state.moves import Use, sessions_of, writes_often
 from jflow.state.quotas import ChargedSession
 from jflow.state.watch import StepStatus
 from jflow.task.execution.classes import writes_of
@@ -104,3 +104,18 @@ class RegisteredPlans:
             session=self.owner.session,
             user=self.owner.user,
         )
+
+
+def ends_with(task: Task, session: str, registered: Iterable[RegisteredPlans]) -> bool:
+    """Whether a session with state on a task ends with it, because its master is there.
+
+    Args:
+      task: the task.
+      session: the name of the session.
+      registered: what is registered on the task.
+    """
+    return all(
+        one.master == task
+        for one in registered
+        if session in sessions_of(linked.plan for linked in one.plans)
+    )

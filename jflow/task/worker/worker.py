@@ -36,6 +36,7 @@ from jflow.plan import Plan
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.state.core import (
     ClaimedRuns,
+    MemberList,
     Staging,
     StateMoves,
     StateSaves,
@@ -46,7 +47,7 @@ from jflow.state.core import (
 from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart
 from jflow.state.journal import packed as packed_entries
-from jflow.state.moves import MovedError, changes_of, sessions_of, states_of
+from jflow.state.moves import MovedError, changes_of, sessions_of, used_by
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, SingleWrite, Writing
 from jflow.state.saves import tensor_functions
@@ -67,7 +68,7 @@ from jflow.task.worker.inline import (
 )
 from jflow.task.worker.linking import DroppedError, PlanLinker
 from jflow.task.worker.plan_run import run_plan
-from jflow.task.worker.registered import RegisteredPlans
+from jflow.task.worker.registered import RegisteredPlans, ends_with
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.usage import StepUsage
 from jflow.task.worker.watching import RunningSteps
@@ -99,9 +100,11 @@ class Worker:
       usage: what the steps that are registered take of it.
       running: the steps that it runs, for its watchers.
       watched: the task as its server shows it to watchers.
+      members: the list of members that the task knows.
     """
 
     watched: WatchedTask
+    members: MemberList
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
     can_piggyback: ClassVar[bool] = True
 
@@ -135,7 +138,7 @@ class Worker:
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
-        self.moves = StateMoves(state)
+        self.moves = StateMoves(state, lambda one: ends_with(task, one, self._registered.values()))
         self.usage = StepUsage(task, containers.usage)
         self.running = RunningSteps(self._context, self.moves.plans, devices)
         self.claims = ClaimedRuns(state.driver)
@@ -169,7 +172,7 @@ class Worker:
         if owner.claim is not None:
             await self.claims.admit(owner.claim)
         self._linker.check(plans, artifacts)
-        states = states_of(plans)
+        states = used_by(plans)
         await self.moves.plans.released(states)
         missing = self._linker.missing(plans, artifacts)
         if missing:

@@ -28,6 +28,7 @@ from jflow.errors import (
     RestartedError,
     UnavailableError,
 )
+from jflow.state.members import Members
 from jflow.training.coordinator.engine import Engine
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
@@ -41,6 +42,7 @@ from jflow.training.coordinator.scheduling import (
     check_owner,
 )
 from jflow.training.parameter_servers import ParameterServerStrategy
+from jflow.training.parameter_servers.roles import WORKER_JOB
 
 _RAISE, _RESTORE = "raise", "restore"
 
@@ -85,7 +87,8 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
 
     A function runs on any worker that is free; its variables are on parameter servers. If its
     worker is lost, it runs again on another one. A worker that returns, at its address, takes part
-    again; its datasets begin anew first. A lost parameter server is an `UnavailableError` of
+    again; its datasets begin anew first. Workers that join the cluster take part within seconds,
+    and those that are drained leave. A lost parameter server is an `UnavailableError` of
     `schedule`, `join` and `done`, or a pause in which its variables are restored.
 
     A coordinator that is started later takes over: everything that the former one still does fails
@@ -149,6 +152,8 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
             recovery,
         )
         self._engine.publish(strategy.connection, name or "")
+        followed = weakref.WeakMethod(self._follow)
+        self._engine.follow(strategy.connection, lambda members: _call(followed, members))
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
         self._end = weakref.finalize(self, self._engine.close)
@@ -327,6 +332,21 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._check_open()
         self._engine.remove_worker(index, timeout)
 
+    def _follow(self, members: Members) -> None:
+        """Lets workers that have joined the cluster take part, and those that have left leave."""
+        self.strategy.take_members(members)
+        self._restorer.note_lives()
+        self._engine.replace_servers(self.strategy.present_ps_tasks)
+        present = {task for task in members.cluster.tasks() if task.job == WORKER_JOB}
+        known = self._engine.workers()
+        for task in present:
+            self._targets[task] = self.strategy.target_of(task)
+            if task.index not in known:
+                self._engine.add_worker(task.index, task)
+        left = {task.index for task in members.left if task.job == WORKER_JOB}
+        for index in left.intersection(known):
+            self._engine.remove_worker(index)
+
     # State --------------------------------------------------------------------------------------
 
     def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
@@ -351,7 +371,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
                 self._engine.recovery.repair(error)
             except FailedPreconditionError as error:
                 # A parameter server that has just restarted has no values yet.
-                if all(map(self._restorer.is_there, self.strategy.ps_tasks)):
+                if all(map(self._restorer.is_there, self.strategy.present_ps_tasks)):
                     raise
                 self._engine.recovery.repair(error)
 
@@ -430,7 +450,7 @@ def _worker_config(config: ConfigProto | None) -> ConfigProto:
     return replace(own, connect_timeout_in_ms=timeout)
 
 
-def _call(method: weakref.WeakMethod[Any], task: Task) -> None:
+def _call(method: weakref.WeakMethod[Any], argument: Any) -> None:
     function = method()
     if function is not None:
-        function(task)
+        function(argument)

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,6 +23,7 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
+from jflow.state.members import Members
 from jflow.state.watch import CoordinatorStatus, WorkerClosures
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.events import (
@@ -31,6 +32,7 @@ from jflow.training.coordinator.events import (
     Forget,
 )
 from jflow.training.coordinator.executor import ActionExecutor, ActionQueue
+from jflow.training.coordinator.following import follow_members
 from jflow.training.coordinator.link import WorkerLink
 from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
@@ -272,6 +274,14 @@ class Engine:
             link = self._links.pop(index)
         self._disconnect(link)
         link.close()
+
+    def replace_servers(self, servers: Collection[Task]) -> None:
+        """Takes the present parameter servers, whose loss is one of variables."""
+        self._servers = tuple(servers)
+
+    def follow(self, connection: Connection, changed: Callable[[Members], object]) -> None:
+        """Calls a function with each new list of the members of a cluster, until `close`."""
+        follow_members(connection, self._is_closed, changed)
 
     def workers(self) -> list[int]:
         """Returns the indices of the workers, including those that are leaving."""

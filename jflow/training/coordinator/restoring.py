@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline, backoff
@@ -12,7 +13,13 @@ from jflow.base.options import ConfigProto
 from jflow.base.text import seconds_text
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport, StateToSave
-from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
+from jflow.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    OpError,
+    RestartedError,
+    UnavailableError,
+)
 from jflow.state.checkpoint_files import open_checkpoint
 from jflow.state.fencing import CLAIMS
 from jflow.training.parameter_servers import ParameterServerStrategy
@@ -54,9 +61,10 @@ class StateRestorer:
         self._lives: dict[Task, int] = {}
 
     def note_lives(self) -> None:
-        """Records the incarnation of each parameter server. Raises as `life_of`."""
-        for task in self._strategy.ps_tasks:
-            self._lives[task] = self.life_of(task)
+        """Records the incarnations of parameter servers that are not known. Raises as `life_of`."""
+        present = self._strategy.present_ps_tasks
+        known = {task: life for task, life in self._lives.items() if task in present}
+        self._lives = known | {one: self.life_of(one) for one in present if one not in known}
 
     def life_of(self, task: Task) -> int:
         """Returns the incarnation of a task that answers.
@@ -77,7 +85,14 @@ class StateRestorer:
                 ) from None
 
     def is_there(self, task: Task) -> bool:
-        """Whether a parameter server answers and has not restarted since it got the variables."""
+        """Whether a parameter server answers and has not restarted since it got the variables.
+
+        One that has left the cluster counts as there: its variables are on its successor.
+        """
+        with suppress(OpError, RuntimeError):
+            members = self._strategy.connection.members(Deadline(PROBE_S))
+            if members is not None and task in members.left:
+                return True
         try:
             life = self.life_of(task)
         except UnavailableError:
@@ -91,7 +106,10 @@ class StateRestorer:
           NotFoundError: if there is no path, or no such directory.
           OpError: as `jflow.checkpoint.save`.
         """
-        connection, states = self._strategy.connection, self._states(self._strategy.ps_tasks)
+        connection, states = (
+            self._strategy.connection,
+            self._states(self._strategy.present_ps_tasks),
+        )
         return connection.save_state(self._checked(), states, is_consistent=True, about=about)
 
     def about(self) -> dict[str, str] | None:
@@ -112,8 +130,8 @@ class StateRestorer:
           NotFoundError: if there is no checkpoint, or it lacks a variable.
           OpError: as `jflow.checkpoint.restore`.
         """
-        lives = {task: self.life_of(task) for task in self._strategy.ps_tasks}
-        report = self._restored(self._strategy.ps_tasks)
+        lives = {task: self.life_of(task) for task in self._strategy.present_ps_tasks}
+        report = self._restored(self._strategy.present_ps_tasks)
         self._lives.update(lives)
         return report
 
@@ -194,9 +212,9 @@ class StateRestorer:
             wait(next(pauses))
 
     def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
-        wanted = {str(task) for task in tasks}
-        variables = self._strategy.connection.variables
-        return [state for state in variables if _task_of(state) in wanted]
+        wanted, strategy = {*tasks}, self._strategy
+        variables = strategy.connection.variables
+        return [one for one in variables if strategy.successor_of(_task_of(one)) in wanted]
 
     def _checked(self) -> str:
         if self.path is None:
@@ -204,7 +222,7 @@ class StateRestorer:
         return self.path
 
 
-def _task_of(state: StateToSave) -> str:
-    """Returns the name of the task that a variable is on."""
+def _task_of(state: StateToSave) -> Task:
+    """Returns the task that a variable was made on."""
     spec = state.ref.spec
-    return f"/job:{spec.job}/task:{spec.task}"
+    return Task.parse(f"/job:{spec.job}/task:{spec.task}")

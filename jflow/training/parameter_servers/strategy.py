@@ -20,6 +20,7 @@ from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import colocate_with, device, owners
 from jflow.data import Dataset
 from jflow.plan.xla import internals
+from jflow.state.members import Members
 from jflow.training.parameter_servers import replicas
 from jflow.training.parameter_servers.datasets import DistributedDataset, InputContext
 from jflow.training.parameter_servers.device_setter import Choice, choice_of
@@ -79,6 +80,8 @@ class ParameterServerStrategy:
             )
         self.cluster_spec: ClusterSpec = cluster_of(cluster_resolver)
         self.cluster_resolver = cluster_resolver
+        self._members: Members | None = None
+        self._successors: dict[Task, Task] = {}
         self.config = None if config is None else config.copy()
         self.ps_tasks = self._tasks_of(PS_JOB)
         self.worker_tasks = self._tasks_of(WORKER_JOB)
@@ -95,6 +98,30 @@ class ParameterServerStrategy:
     def target_of(self, task: Task) -> str:
         """Returns the target of a task, for `jflow.connect` and sessions."""
         return f"grpc://{self.cluster_spec.task_address(task.job, task.index)}?task={task}"
+
+    def take_members(self, members: Members) -> None:
+        """Takes the present members of the cluster, of which some may have joined or left.
+
+        New variables are requested on the same tasks as before; a request for one that has left
+        means its successor.
+        """
+        former, self._members = self._members, members
+        self._successors = members.left
+        for name, address in members.addresses.items():
+            task = Task.parse(name)
+            is_new = task not in {*self.cluster_spec.tasks()}
+            # Programs may reach tasks at other addresses than these reach each other.
+            if is_new or (former is not None and former.addresses.get(name) != address):
+                self.cluster_spec = self.cluster_spec.replace(task, address)
+
+    def successor_of(self, task: Task) -> Task:
+        """Returns the task that has the variables of a parameter server."""
+        return self._successors.get(task, task)
+
+    @property
+    def present_ps_tasks(self) -> tuple[Task, ...]:
+        """The tasks that have the variables."""
+        return tuple(dict.fromkeys(map(self.successor_of, self.ps_tasks)))
 
     def close(self) -> None:
         """Closes the connection that owns the variables; what the cluster has of them stays."""

@@ -331,7 +331,7 @@ def test_a_task_is_called_where_the_cluster_says_it_is_now():
         with pytest.raises(errors.UnavailableError):
             await peers[host.task].connect(0.05)
         async with serving(host) as address:
-            peers.cluster = ClusterSpec({"a": [address]})
+            peers.replace_members(ClusterSpec({"a": [address]}), {})
             assert (await peers[host.task].connect(PATIENCE_S)).task == host.task
             await peers.close()
 

@@ -10,9 +10,12 @@ import numpy as np
 
 from jflow.base.cluster import ClusterSpec, Device, Task
 from jflow.base.deadline import FOREVER, deadline
+from jflow.base.drivers import LoopDriver
 from jflow.net.protocol import DeviceRecord, OwnTask, Registered, ServerInfo, UnregisteredError
 from jflow.net.protocol.signatures import rpc_of
 from jflow.plan import Feed, Fetch, Plan
+from jflow.state.core import MemberList
+from jflow.state.members import Members
 from jflow.task.master import Master
 from jflow.testing import PATIENCE_S, VirtualClock
 
@@ -176,7 +179,9 @@ class Servers:
         self.workers = {task: Worker(task) for task in (OWN, PS, OTHER)}
         self.peers = {task: Peer(self.workers[task]) for task in (PS, OTHER)}
         own = OwnTask(lambda: info(OWN, 1), self.workers[OWN])
-        self.master = Master(lambda: info(OWN, 1), {OWN: own} | self.peers)
+        tasks = {OWN: own} | self.peers
+        members = MemberList(OWN, Members.first(CLUSTER), tasks, LoopDriver(), None, None)
+        self.master = Master(lambda: info(OWN, 1), tasks, members)
 
     @property
     def handles(self):
