@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.base.versions import VERSION
 from jflow.cli.main import main
-from jflow.net.protocol.handshake import VERSION
 from jflow.testing import start_servers
 from tests.base.cluster.test_engines import MPI, POD, STEP
 from tests.ports import free_ports

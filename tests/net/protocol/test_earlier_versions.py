@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
+from jflow.base.versions import VERSION
 from jflow.errors import FailedPreconditionError
-from jflow.net.protocol.handshake import VERSION
 from jflow.net.wire import connect
 from tests.net.protocol.hosts import (
     PATIENCE_S,
