@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 import typing
 from typing import Annotated, Any, NamedTuple, Union
@@ -80,7 +81,7 @@ def in_version(kind: Any, version: int) -> Any:
     if all(one is other for one, other in zip(inner, earlier_inner, strict=True)):
         return kind
     if origin in (types.UnionType, Union):
-        return Union[earlier_inner]
+        return functools.reduce(operator.or_, earlier_inner)
     return origin[earlier_inner]
 
 
@@ -114,6 +115,8 @@ def _struct_in(kind: type[msgspec.Struct], version: int) -> type[msgspec.Struct]
         namespace=absent,  # `converted` takes attributes
         rename=names,
         frozen=True,
+        module=kind.__module__,
+        array_like=config.array_like,
         omit_defaults=config.omit_defaults,
         forbid_unknown_fields=config.forbid_unknown_fields,
     )
