@@ -91,7 +91,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
           InvalidArgumentError: if a field has a value of another type, or a limit is exceeded.
         """
-        own, kind = type(self), in_version(type(self), max(version, OLDEST_VERSION))
+        own = type(self)
+        kind = in_version(own, min(max(version, OLDEST_VERSION), VERSION))
         codec = _codec(own)
         data = codec.encode(self)
         codec.decode(data)  # A value of another type is refused here, not where it is read.
