@@ -43,7 +43,7 @@ def code(version: int) -> Path:
 
 @pytest.fixture(scope="module")
 def ann(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The environment of a user with the role `use`, of whom servers know."""
+    """The environment of a user with the role `use`, which is in the file of users."""
     path = tmp_path_factory.mktemp("users") / "users.json"
     path.parent.chmod(0o700)
     token_id = make_token(path, "ann", AccessRole.USE)

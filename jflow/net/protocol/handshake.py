@@ -28,7 +28,7 @@ Why both ends can be sure (docs/security.md says of what):
 - The answer is proven, too: no relay can alter an introduction or the reason of a refusal.
 - A server that does not accept the token of a user makes its proof with a key that no caller can
   have: callers without a token do not learn which users there are.
-- The prefix that makes a caller begin again is not proven. So whoever is on the way can make it
+- The prefix that makes a caller begin again is not proven. So an attacker on the way can make it
   speak the version before, and no older one. The introduction, which is proven, says what the
   server's newest version is, and the caller does not go on if both could speak a higher one. The
   rights of a caller do not depend on the version: before version 12 there are no tokens of users,

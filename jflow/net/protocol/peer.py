@@ -21,7 +21,7 @@ from jflow.base.deadline.clock import now
 from jflow.base.failpoints import async_failpoint
 from jflow.base.logs import event
 from jflow.base.values import Array, SentArray
-from jflow.errors import RestartedError, UnavailableError
+from jflow.errors import RestartedError, UnavailableError, UnimplementedError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import enter, new_nonce
 from jflow.net.protocol.handshake import Caller, CallerHandshake, OtherVersionError
@@ -131,8 +131,14 @@ class Peer:
         **kwargs: P.kwargs,
     ) -> R:
         link = await self._to(incarnation)
-        rpc = rpc_of(method).in_version(link.version, f"{self._task} at {self.address}")
-        result: R = rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
+        server = f"{self._task} at {self.address}"
+        try:
+            rpc = rpc_of(method).in_version(link.version, server)
+            request = rpc.prepared(*args, **kwargs)
+        except UnimplementedError as error:
+            error.with_context(task=str(self._task), doing=f"calling {server}")
+            raise
+        result: R = rpc.read(*await self._reply(incarnation, request))
         return result
 
     async def _reply(

@@ -261,7 +261,11 @@ def test_a_peer_calls_a_server_of_version_11_in_its_version_and_names_what_it_ca
             info = await peer.connect(PATIENCE_S)
             with pytest.raises(UnimplementedError) as caught:
                 await peer.call(StateSaves.take, info.incarnation, "save", b"", 1.0, "@ann/")
-            assert "'clients' of the call 'saves.take' came with version 12" in caught.value.message
+            assert caught.value.message == (
+                f"calling {TASK} at {address}: 'clients' of the call 'saves.take' came with "
+                "version 12 of jflow's protocol, and the other end speaks version 11; upgrade it "
+                '(docs/operating.md, "Upgrading a cluster")'
+            )
             with suppress(OpError):  # the scripted reply is not one to this
                 await peer.call(StateSaves.take, info.incarnation, "save", b"", 1.0)
 
@@ -333,7 +337,7 @@ def test_versions_that_are_not_adjacent_are_refused_by_name(version: int) -> Non
 def test_a_server_talks_in_version_11_to_a_caller_of_version_11(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def waits() -> SessionWaits:
+    async def find_waits() -> SessionWaits:
         return WAITS
 
     async def status(request: StatusRequest) -> Any:
@@ -343,7 +347,7 @@ def test_a_server_talks_in_version_11_to_a_caller_of_version_11(
     class Watched(Host):
         def open_master_session(self, *args: Any) -> Any:
             session: Any = super().open_master_session(*args)
-            session.find_waits, session.inspect = waits, status
+            session.find_waits, session.inspect = find_waits, status
             return session
 
     host = Watched()
