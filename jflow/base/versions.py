@@ -11,6 +11,10 @@ cluster is upgraded task by task, and these rules hold, which a test enforces
   know. So a record is sent as the type that it had in the version of the stream (`in_version`).
   Protobuf ignores unknown fields, so its messages are the same in all versions.
 * What must not be left out is refused by name on a stream of an earlier version, and not sent.
+
+When `VERSION` grows, the release that spoke the former version becomes what is compared: record its
+schemas (tests/net/protocol/schemas.py) and its calls, and name its commit in
+tests/upgrade/releases.py. What is marked with the version that then is the oldest needs no mark.
 """
 
 from __future__ import annotations
