@@ -19,6 +19,7 @@ import struct
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, Self
@@ -28,6 +29,7 @@ import numpy as np
 from msgspec import Meta as Meta
 
 from jflow.base.values import TensorSpec, is_key
+from jflow.base.versions import OLDEST_VERSION, VERSION, converted, in_version
 from jflow.errors import InvalidArgumentError
 
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -80,16 +82,21 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     what: ClassVar[str] = ""
     limits: ClassVar[Limits] = _PLAIN
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, version: int = VERSION) -> bytes:
         """Encodes the record.
+
+        Args:
+          version: the version of the protocol that its reader speaks; what came later is left out.
 
         Raises:
           InvalidArgumentError: if a field has a value of another type, or a limit is exceeded.
         """
-        codec = _codec(type(self))
+        own = type(self)
+        kind = in_version(own, min(max(version, OLDEST_VERSION), VERSION))
+        codec = _codec(own)
         data = codec.encode(self)
         codec.decode(data)  # A value of another type is refused here, not where it is read.
-        return data
+        return data if kind is own else codec.encode(converted(self, kind))
 
     def to_bytes_unchecked(self) -> bytes:
         """Like `to_bytes`, but does not check the types of fields; for records of hot paths."""
@@ -97,13 +104,21 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decodes a record that `to_bytes` encoded.
+        """Decodes a record that `to_bytes` encoded, for this version or the one before.
 
         Raises:
           InvalidArgumentError: if the bytes are anything else, in type, keys, order or size. It
             names the record, the field, what was expected and what was found.
         """
-        record: Self = _codec(cls).decode(data)
+        codec, earlier = _codec(cls), in_version(cls, OLDEST_VERSION)
+        try:
+            record: Self = codec.decode(data)
+        except InvalidArgumentError:
+            if earlier is cls:
+                raise
+            with suppress(InvalidArgumentError, msgspec.MsgspecError):
+                return converted(_earlier_codec(cls).decode(data), cls)  # type: ignore[no-any-return]
+            raise
         return record
 
 
@@ -250,6 +265,12 @@ class _Codec:
 @cache
 def _codec(record: type[Record]) -> _Codec:
     return _Codec(record, record.what or record.__name__, record.limits)
+
+
+@cache
+def _earlier_codec(record: type[Record]) -> _Codec:
+    """Returns the codec of the form that a record had in the oldest version that is spoken."""
+    return _Codec(in_version(record, OLDEST_VERSION), record.what or record.__name__, record.limits)
 
 
 @lru_cache(maxsize=1024)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.base.versions import VERSION
 from jflow.cli.main import main
-from jflow.net.protocol.handshake import VERSION
 from jflow.testing import start_servers
 from tests.base.cluster.test_engines import MPI, POD, STEP
 from tests.ports import free_ports
@@ -247,15 +247,17 @@ def test_another_version_of_the_protocol(
 ) -> None:
     ps, worker = addresses(servers)
     configure(monkeypatch, {"ps": [ps], "worker": [worker]}, "worker", 0)
-    # Frames still say the version of before, so to each end the other one is of another version.
+    # The servers of this process speak the next version only. What calls still says this one.
     monkeypatch.setattr("jflow.net.protocol.handshake.VERSION", VERSION + 1)
+    monkeypatch.setattr("jflow.net.protocol.handshake.OLDEST_VERSION", VERSION + 1)
     code = main(["doctor", "--timeout", "30"])
     problems = [line for line in capsys.readouterr().out.splitlines() if "problem: " in line]
     assert code == 1
     assert problems == [
-        f"problem: {task} at {address} speaks version {VERSION} of jflow's protocol and this end "
-        f"version {VERSION + 1}; install the same version of jflow on both, and start the tasks "
-        "again [version_skew]"
+        f"problem: {task} at {address} speaks version {VERSION + 1} of jflow's protocol and this "
+        f"end versions {VERSION - 1} and {VERSION}; install the same version of jflow on both, or "
+        'upgrade them in steps of one version (docs/operating.md, "Upgrading a cluster"), and '
+        "start the tasks again [version_skew]"
         for task, address in (("/job:ps/task:0", ps), ("/job:worker/task:0", worker))
     ]
 

@@ -13,11 +13,11 @@ From the outside in:
 * **Records** are what services exchange (`records.py`), and typed structs over MessagePack for what
   signatures name. A record has one form only; any other is refused.
 * **Streams** carry frames both ways. Each begins with a handshake (`handshake.py`, `admission.py`)
-  that compares the version, the token and the server that is meant; a heartbeat detects an end
-  that does not answer. On a server's loop a stream is a `MessageStream`, which a `Dispatcher`
-  serves; a client has no loop but threads, so its end is sans-I/O parts under locks
-  (`receiver.py`, `outbox.py`, `readers.py`, `pending_calls.py`). The interface of transports is
-  `transport.py`; they are in `jflow.net.wire`.
+  that finds the version that both ends speak, and compares the token and the server that is meant;
+  a heartbeat detects an end that does not answer. On a server's loop a stream is a
+  `MessageStream`, which a `Dispatcher` serves; a client has no loop but threads, so its end is
+  sans-I/O parts under locks (`receiver.py`, `outbox.py`, `readers.py`, `pending_calls.py`). The
+  interface of transports is `transport.py`; they are in `jflow.net.wire`.
 
 What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams
 that are unauthenticated (`admission.py`).
@@ -34,6 +34,7 @@ from jflow.net.protocol.client import MasterClient as MasterClient
 from jflow.net.protocol.cluster_tasks import ClusterTasks as ClusterTasks
 from jflow.net.protocol.credits import ReplySize as ReplySize
 from jflow.net.protocol.endpoint import Endpoint as Endpoint
+from jflow.net.protocol.handshake import OtherVersionError as OtherVersionError
 from jflow.net.protocol.heartbeat import liveness_s as liveness_s
 from jflow.net.protocol.identity import ServerLocation as ServerLocation
 from jflow.net.protocol.peer import Arrivals as Arrivals

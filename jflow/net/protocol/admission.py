@@ -75,6 +75,7 @@ def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo
     handshake.check_meant()
     if answer.WhichOneof("body") != "server_info":
         raise InternalError("the server did not introduce itself")
+    handshake.check_version(answer.server_info.newest_version)
     return info_from_proto(answer.server_info)
 
 

@@ -16,6 +16,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.deadline.notices import WaitNotice
 from jflow.base.values import Array, SentArray
+from jflow.base.versions import VERSION
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import admitted_info, new_nonce
@@ -80,6 +81,7 @@ class MasterClient:
       target: the server that is meant.
       connect_timeout: the longest time to wait for the server to answer, in seconds.
       deadline: of the call that needs the connection.
+      version: the version of the protocol to speak.
 
     Attributes:
       info: the server info.
@@ -89,7 +91,8 @@ class MasterClient:
       UnavailableError: if the server does not answer within the connect timeout, its name does not
         resolve, or it is not the one that is meant.
       DeadlineExceededError: if the deadline passes first.
-      FailedPreconditionError: if it has another version of the protocol.
+      OtherVersionError: if it speaks an earlier version, in which it can be called again.
+      FailedPreconditionError: if it speaks a version in which it cannot.
       RestartedError: if the target names another incarnation of the server.
       UnauthenticatedError: if the server has another token.
     """
@@ -101,10 +104,12 @@ class MasterClient:
         target: Target,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
+        *,
+        version: int = VERSION,
     ) -> None:
         limit = deadline.while_connecting(connect_timeout)
         self._address = target.address
-        caller = Caller(secret, MASTER.name, target)
+        caller = Caller(secret, MASTER.name, target, version=version)
         self._handshake = CallerHandshake(caller, new_nonce())
         self._ids = itertools.count(1)
         self._pending = PendingCalls()
@@ -151,7 +156,8 @@ class MasterClient:
         **kwargs: P.kwargs,
     ) -> R:
         """Calls a remote method of `MasterSession`, or of its `watch`, and waits for its result."""
-        rpc = rpc_of(method)
+        server = f"{self._task} at {self._address}"
+        rpc = rpc_of(method).in_version(self._handshake.version, server)
         request, deadline = rpc.prepared(*args, **kwargs), rpc.deadline_of(args, kwargs)
         result: R = rpc.read(*self._call(rpc, request, deadline))
         return result

@@ -103,7 +103,8 @@ class Endpoint:
             session.close()
             raise
         messages = MessageStream(*channel, caller)
-        dispatcher = Dispatcher(info, messages, service, session, rights)
+        spoken = service.in_version(handshake.version)
+        dispatcher = Dispatcher(info, messages, spoken, session, rights)
 
         def allow(changed: Rights) -> None:
             dispatcher.allow(changed)

@@ -5,7 +5,10 @@
     caller → server   mac
     server → caller   prefix | answer | mac      an introduction, or why the caller is refused
 
-The prefix is the same in all versions, so that unlike ones refuse each other in words. A mac is
+The prefix, which has the version, is the same in all versions, so that unlike ones refuse each
+other in words. A caller says its newest version first. A server that speaks it, because it is its
+own or the one before, answers in it; any other server answers with its own prefix, and a caller
+that speaks that version, too, begins again in it, once, on a new stream. A mac is
 HMAC-SHA256 over the bytes of Hello, of Challenge and, in the last frame, of the answer, each with
 its prefix: hence over both nonces, the version, the token that is meant, and the cluster, task,
 incarnation, address and machine that were dialled. Its key is derived from the token and the
@@ -25,6 +28,11 @@ Why both ends can be sure (docs/security.md says of what):
 - The answer is proven, too: no relay can alter an introduction or the reason of a refusal.
 - A server that does not accept the token of a user makes its proof with a key that no caller can
   have: callers without a token do not learn which users there are.
+- The prefix that makes a caller begin again is not proven. So an attacker on the way can make it
+  speak the version before, and no older one. The introduction, which is proven, says what the
+  server's newest version is, and the caller does not go on if both could speak a higher one. The
+  rights of a caller do not depend on the version: before version 12 there are no tokens of users,
+  and a caller that has one, and a server that is told of one, refuse such a stream.
 - Neither end parses anything but these messages before the other's mac was compared; those that
   come before a mac have at most `MAX_BYTES`.
 """
@@ -34,11 +42,12 @@ from __future__ import annotations
 import hmac
 import struct
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from jflow.base.cluster import Target, Task
+from jflow.base.versions import OLDEST_VERSION, VERSION, versions_text
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -49,8 +58,6 @@ from jflow.errors import (
 from jflow.net.protocol.tokens import Secret, TokenId, Users
 from jflow.net.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 12
-"""The version of everything that streams carry; it grows with each change of the protocol."""
 MAX_BYTES = 4096
 """The largest size of a Hello, and of a Challenge with its mac."""
 NONCE_BYTES = 32
@@ -64,11 +71,24 @@ INFO_ID = 1
 
 _MAGIC = b"jflow\0"
 _PREFIX = struct.Struct("<6sH")
-_OWN_PREFIX = _PREFIX.pack(_MAGIC, VERSION)
+_USERS_VERSION = 12
+"""The version in which the tokens of users came."""
 _FROM_CALLER, _FROM_SERVER, _FROM_OTHER_SERVER, _OF_REPLY = b"\x01", b"\x02", b"\x03", b"\x04"
 _SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN"
 
 M = TypeVar("M", bound=Message)
+
+
+class OtherVersionError(FailedPreconditionError):
+    """A server speaks an earlier version, which this end speaks as well if it is asked to.
+
+    Attributes:
+      version: that version.
+    """
+
+    def __init__(self, message: str, version: int, **names: Any) -> None:
+        super().__init__(message, **names)
+        self.version = version
 
 
 @dataclass(frozen=True)
@@ -80,6 +100,7 @@ class Caller:
       service: the service that its streams lead to.
       target: the server that it means.
       task, address: the task and the address of the caller, if it is a server.
+      version: the version of the protocol that it speaks on the stream.
     """
 
     secret: Secret = field(repr=False)
@@ -87,6 +108,7 @@ class Caller:
     target: Target
     task: Task | None = None
     address: str = ""
+    version: int = VERSION
 
 
 class CallerHandshake:
@@ -97,6 +119,7 @@ class CallerHandshake:
       nonce: 32 random bytes, used for nothing else.
 
     Attributes:
+      version: the version of the stream.
       hello: the first frame, once it has begun.
     """
 
@@ -109,6 +132,7 @@ class CallerHandshake:
         self._server = _server_text(target)
         self._is_other = False
         self._challenge = b""
+        self.version = caller.version
         self.hello = b""
 
     def first_frame(self, machine: str) -> bytes:
@@ -132,7 +156,7 @@ class CallerHandshake:
             machine=ANY_MACHINE if target.at else machine,
             token=str(caller.secret.id or ""),
         )
-        self.hello = _frame(message)
+        self.hello = _frame(message, self.version)
         if len(self.hello) > MAX_BYTES:
             raise InvalidArgumentError(
                 f"the names of {self._server} and of its caller need {len(self.hello)} bytes in "
@@ -145,18 +169,15 @@ class CallerHandshake:
 
         Raises:
           UnauthenticatedError: if the server does not prove that it has the token.
-          FailedPreconditionError: if it has another version of the protocol.
+          OtherVersionError: if it speaks an earlier version, in which it can be called again.
+          FailedPreconditionError: if it speaks a version in which it cannot.
           UnavailableError: if it is not a jflow server.
         """
         version = version_of(frame) if self.hello else None
         if version is None:
             raise self._error(UnavailableError, "does not answer as a jflow server does")
-        if version != VERSION:
-            raise self._error(
-                FailedPreconditionError,
-                f"speaks version {version} of jflow's protocol and this end version {VERSION}; "
-                "install the same version of jflow on both",
-            )
+        if version != self.version:
+            raise self._other_version(version)
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
         is_meant = self._is_mac(mac, _FROM_SERVER, signed)
         self._is_other = self._is_mac(mac, _FROM_OTHER_SERVER, signed)
@@ -175,7 +196,7 @@ class CallerHandshake:
           UnauthenticatedError: if the frame is not one of this handshake by an owner of the token.
         """
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
-        is_whole = bool(self._challenge) and signed[: _PREFIX.size] == _OWN_PREFIX
+        is_whole = bool(self._challenge) and version_of(frame, len(frame)) == self.version
         if not (is_whole and self._is_mac(mac, _OF_REPLY, self._challenge, signed)):
             raise self._error(
                 UnauthenticatedError,
@@ -192,6 +213,41 @@ class CallerHandshake:
         """
         if self._is_other:
             raise self._error(UnavailableError, "is not the one that was meant")
+
+    def check_version(self, newest: int) -> None:
+        """Checks that the stream has the highest version that both ends speak.
+
+        Args:
+          newest: the newest version of the server, as its proven introduction says.
+
+        Raises:
+          UnavailableError: if it could have a higher one.
+        """
+        if self.version < min(VERSION, newest):
+            raise self._error(
+                UnavailableError,
+                f"speaks version {newest} of jflow's protocol and has answered that it speaks "
+                f"version {self.version}: it was upgraded meanwhile, or something on the way "
+                "changes messages; try again",
+            )
+
+    def _other_version(self, version: int) -> OpError:
+        speaks = f"speaks version {version} of jflow's protocol"
+        if not OLDEST_VERSION <= version < self.version:
+            return self._error(
+                FailedPreconditionError,
+                f"{speaks} and this end {versions_text()}; install the same version of jflow on "
+                'both, or upgrade them in steps of one version (docs/operating.md, "Upgrading a '
+                'cluster")',
+            )
+        if version < _USERS_VERSION and self._caller.secret.id is not None:
+            return self._error(
+                FailedPreconditionError,
+                f"{speaks}, which has no tokens of users, and this end has one; upgrade the "
+                f"server to version {VERSION}, or use the token of the cluster",
+            )
+        task = str(self._target.task or "") or None
+        return OtherVersionError(f"{self._server} {speaks}", version, task=task)
 
     def _is_mac(self, mac: bytes, end: bytes, *frames: bytes) -> bool:
         return hmac.compare_digest(mac, _mac(self._key, end, self.hello, *frames))
@@ -210,22 +266,29 @@ class ServerHandshake:
       hello_frame: the first frame that came.
 
     Attributes:
+      version: the version of the stream, which the caller has chosen.
       hello: what the caller says in it. Nothing of it is proven before `check`.
       user_token: the token of a user, with which the caller has to prove itself; None if it has to
         have the server's own.
 
     Raises:
-      UnauthenticatedError: if the frame is not one of this version of the handshake.
+      UnauthenticatedError: if the frame is not one of the handshake, or of no version that is
+        spoken.
     """
 
     def __init__(self, secret: Secret, users: Users, service: str, hello_frame: bytes) -> None:
         version = version_of(hello_frame)
-        hello = _message(pb.Hello, hello_frame) if version == VERSION else None
-        if hello is None or len(hello.nonce) != NONCE_BYTES:
+        hello = _message(pb.Hello, hello_frame) if _is_spoken(version) else None
+        if version is None or hello is None or len(hello.nonce) != NONCE_BYTES:
             raise UnauthenticatedError(
-                f"the stream did not begin with the handshake of version {VERSION} of jflow's "
+                f"the stream did not begin with the handshake of {versions_text()} of jflow's "
                 "protocol"
             )
+        if version < _USERS_VERSION and hello.token:
+            raise UnauthenticatedError(
+                f"the caller names a token and speaks version {version}, in which there is none"
+            )
+        self.version = version
         self.user_token = None if hello.token == str(secret.id or "") else _token_id(hello.token)
         self._key = _key_for(self.user_token, secret, users).key(service)
         self._hello_frame = hello_frame
@@ -240,7 +303,7 @@ class ServerHandshake:
           is_other: whether the caller means another server.
         """
         end = _FROM_OTHER_SERVER if is_other else _FROM_SERVER
-        signed = self._challenge = _frame(pb.Challenge(nonce=nonce))
+        signed = self._challenge = _frame(pb.Challenge(nonce=nonce), self.version)
         return signed + _mac(self._key, end, self._hello_frame, signed)
 
     def check(self, frame: bytes) -> None:
@@ -257,21 +320,33 @@ class ServerHandshake:
 
     def seal(self, answer: bytes) -> bytes:
         """Returns the frame with the reply to a caller that has proven itself."""
-        signed = _OWN_PREFIX + answer
+        signed = _prefix(self.version) + answer
         return signed + _mac(self._key, _OF_REPLY, self._hello_frame, self._challenge, signed)
 
 
-def version_of(frame: bytes) -> int | None:
+def version_of(frame: bytes, max_bytes: int = MAX_BYTES) -> int | None:
     """Returns the protocol version of a handshake frame; None if it is something else."""
-    if not _PREFIX.size <= len(frame) <= MAX_BYTES:
+    if not _PREFIX.size <= len(frame) <= max_bytes:
         return None
     magic, version = _PREFIX.unpack_from(frame)
     return int(version) if magic == _MAGIC else None
 
 
 def refusal_of_version(frame: bytes) -> bytes | None:
-    """Returns the frame that refuses a hello of another version; None for any other frame."""
-    return None if version_of(frame) in (None, VERSION) else _OWN_PREFIX
+    """Returns the frame that refuses a hello of another version; None for any other frame.
+
+    It names this version, in which a caller of the next one calls again.
+    """
+    version = version_of(frame)
+    return None if version is None or _is_spoken(version) else _prefix(VERSION)
+
+
+def _is_spoken(version: int | None) -> bool:
+    return version is not None and OLDEST_VERSION <= version <= VERSION
+
+
+def _prefix(version: int) -> bytes:
+    return _PREFIX.pack(_MAGIC, version)
 
 
 def _token_id(text: str) -> TokenId:
@@ -309,8 +384,8 @@ def _mac(key: bytes, end: bytes, *frames: bytes) -> bytes:
     return hmac.digest(key, b"".join((end, *parts)), "sha256")
 
 
-def _frame(message: Message) -> bytes:
-    return _OWN_PREFIX + message.SerializeToString()
+def _frame(message: Message, version: int) -> bytes:
+    return _prefix(version) + message.SerializeToString()
 
 
 def _message(kind: type[M], frame: bytes) -> M | None:

@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -21,10 +21,10 @@ from jflow.base.deadline.clock import now
 from jflow.base.failpoints import async_failpoint
 from jflow.base.logs import event
 from jflow.base.values import Array, SentArray
-from jflow.errors import RestartedError, UnavailableError
+from jflow.errors import RestartedError, UnavailableError, UnimplementedError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import enter, new_nonce
-from jflow.net.protocol.handshake import Caller, CallerHandshake
+from jflow.net.protocol.handshake import Caller, CallerHandshake, OtherVersionError
 from jflow.net.protocol.peer_link import CALLER, PeerLink, UnsentError
 from jflow.net.protocol.records import (
     UNKNOWN_OWNER,
@@ -130,8 +130,15 @@ class Peer:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        rpc = rpc_of(method)
-        result: R = rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
+        link = await self._to(incarnation)
+        server = f"{self._task} at {self.address}"
+        try:
+            rpc = rpc_of(method).in_version(link.version, server)
+            request = rpc.prepared(*args, **kwargs)
+        except UnimplementedError as error:
+            error.with_context(task=str(self._task), doing=f"calling {server}")
+            raise
+        result: R = rpc.read(*await self._reply(incarnation, request))
         return result
 
     async def _reply(
@@ -142,9 +149,7 @@ class Peer:
         step: int | None = None,
     ) -> Received:
         try:
-            link = self._link
-            if link is None or link.is_broken or link.info.incarnation != incarnation:
-                link = await self._incarnation(incarnation)
+            link = await self._to(incarnation)
             if connection is not None and link.number != connection:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
             return await link.call(request, step)
@@ -251,6 +256,13 @@ class Peer:
             await asyncio.ensure_future(self.connect(RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
+    async def _to(self, incarnation: int) -> PeerLink:
+        """Returns the connection to an incarnation of the task. Raises as `_incarnation`."""
+        link = self._link
+        if link is None or link.is_broken or link.info.incarnation != incarnation:
+            link = await self._incarnation(incarnation)
+        return link
+
     async def _incarnation(self, incarnation: int) -> PeerLink:
         link = await self._open_link()
         if link is None:
@@ -290,11 +302,19 @@ class _Connector:
         self._caller = caller
 
     async def connect(self, number: int, refused_s: float | None) -> PeerLink:
-        """Opens the connection with this number, and performs the handshake.
+        """Opens the connection with this number, in the highest version that both ends speak.
 
         `refused_s` is as in `Transport.connect`.
         """
-        task, address = self._task, self._caller.target.address
+        try:
+            return await self._connect(self._caller, number, refused_s)
+        except OtherVersionError as error:
+            return await self._connect(
+                replace(self._caller, version=error.version), number, refused_s
+            )
+
+    async def _connect(self, caller: Caller, number: int, refused_s: float | None) -> PeerLink:
+        task, address = self._task, caller.target.address
         # No warning: the caller whose call waits for it is told.
         log_silence = partial(
             event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
@@ -303,13 +323,15 @@ class _Connector:
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action
-            stream = await self._transport.connect(self._caller.service, task, address, refused_s)
+            stream = await self._transport.connect(caller.service, task, address, refused_s)
         finally:
             notice.cancel()
-        handshake = CallerHandshake(self._caller, new_nonce())
+        handshake = CallerHandshake(caller, new_nonce())
         try:
             messages, info = await enter(stream, handshake)
-            return PeerLink(task, address, messages, info.over(messages.kind), number)
+            link = PeerLink(task, address, messages, info.over(messages.kind), number)
+            link.version = handshake.version
+            return link
         except BrokenStreamError as error:
             await stream.close()
             raise stream_error(error, f"{task} at {address}", CALLER, str(task)) from None

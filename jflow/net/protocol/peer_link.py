@@ -11,6 +11,7 @@ from jflow.base.cluster import Task
 from jflow.base.drivers.coroutines import Waited, begin, retrieve
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.values import SentArray
+from jflow.base.versions import VERSION
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.codec import error_of
@@ -118,7 +119,13 @@ async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
 
 
 class PeerLink:
-    """One stream to one incarnation of a task, after the handshake, and its pending calls."""
+    """One stream to one incarnation of a task, after the handshake, and its pending calls.
+
+    Attributes:
+      version: the version of the protocol that the stream has.
+    """
+
+    version = VERSION
 
     def __init__(
         self, task: Task, address: str, stream: MessageStream, info: ServerInfo, number: int

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from jflow.base.cluster import ClusterSpec, Device, Task
 from jflow.base.values import Array
+from jflow.base.versions import VERSION
 from jflow.errors import InternalError
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, DataOffer
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -137,19 +138,20 @@ class Piggybacked:
 
 
 def owner_to_proto(owner: StepOwner) -> pb.StepOwner:
-    """Converts the owner of a step to protobuf."""
+    """Converts the owner of a step to protobuf, except its claim; see `sent_claim`."""
+    return pb.StepOwner(session=owner.session, user=owner.user)
+
+
+def sent_claim(owner: StepOwner) -> pb.Claim | None:
+    """Converts the claim of the owner of a step to protobuf."""
     claim = owner.claim
-    return pb.StepOwner(
-        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
-        session=owner.session,
-        user=owner.user,
-    )
+    return None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch)
 
 
-def owner_from_proto(message: pb.StepOwner) -> StepOwner:
-    """Converts the owner of a step from protobuf. Raises InvalidArgumentError as `Claim`."""
+def owner_from_proto(message: pb.RegisterPlans) -> StepOwner:
+    """Returns the owner of plans. Raises InvalidArgumentError as `Claim`."""
     claim = Claim(message.claim.name, message.claim.epoch) if message.HasField("claim") else None
-    return StepOwner(claim, message.session, message.user)
+    return StepOwner(claim, message.owner.session, message.owner.user)
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:
@@ -188,6 +190,7 @@ def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
         n_compiled=info.n_compiled,
         session_defaults=info.session_defaults,
         data_offer=None if offer is None else _offer_to_proto(offer),
+        newest_version=VERSION,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -11,7 +11,8 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.roles import AccessRole
 from jflow.base.values import Array, SentArray
-from jflow.errors import InternalError, InvalidArgumentError
+from jflow.base.versions import OLDEST_VERSION, VERSION
+from jflow.errors import InternalError, InvalidArgumentError, UnimplementedError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.codec import control_of
 from jflow.net.protocol.credits import ReplySize
@@ -165,6 +166,8 @@ class Rpc(Generic[S_contra, P, R]):
       method: gives the method of the service that it calls, for `OwnTask.call`.
       body: the field of `Envelope` that holds the request, if it is not the name.
       deadline_of: finds the deadline among the arguments of a call.
+      since: the version of the protocol that it came with.
+      of_version: gives the same RPC as a version carries it; None if that is the same in all.
     """
 
     name: str
@@ -183,6 +186,26 @@ class Rpc(Generic[S_contra, P, R]):
     method: Callable[[S_contra], Callable[P, Awaitable[R]]] = lambda _: _no_method
     body: str = ""
     deadline_of: Callable[[Sequence[Any], Mapping[str, Any]], Deadline] = _no_method
+    since: int = OLDEST_VERSION
+    of_version: Callable[[int], Rpc[S_contra, P, R]] | None = None
+
+    def in_version(self, version: int, server: str) -> Rpc[S_contra, P, R]:
+        """Returns the RPC as streams of a version of the protocol carry it.
+
+        Args:
+          version: the version of the stream.
+          server: the server at its other end, for the message.
+
+        Raises:
+          UnimplementedError: if there is no such RPC in it; nothing was sent then.
+        """
+        if self.since > version:
+            raise UnimplementedError(
+                f"the call {self.name!r} came with version {self.since} of jflow's protocol, and "
+                f'{server} speaks version {version}; upgrade it (docs/operating.md, "Upgrading a '
+                'cluster")'
+            )
+        return self if version == VERSION or self.of_version is None else self.of_version(version)
 
     def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
         """Returns the request for these arguments."""
@@ -226,3 +249,14 @@ class Service(Generic[S_contra]):
     role: str
     open: Callable[[Any, Task | None, Rights], S_contra]
     rpcs: Mapping[str, Rpc[S_contra, ..., Any]]
+
+    def in_version(self, version: int) -> Service[S_contra]:
+        """Returns the service as streams of a version of the protocol carry it."""
+        if version == VERSION:
+            return self
+        rpcs = {
+            name: rpc.in_version(version, self.role)
+            for name, rpc in self.rpcs.items()
+            if rpc.since <= version
+        }
+        return replace(self, rpcs=rpcs)

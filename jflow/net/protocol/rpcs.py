@@ -23,6 +23,7 @@ from jflow.net.protocol.records import (
     StepOwner,
     owner_from_proto,
     owner_to_proto,
+    sent_claim,
 )
 from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
@@ -145,6 +146,7 @@ def _register_plans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
+        claim=sent_claim(owner),
         owner=owner_to_proto(owner),
     )
     return message, list(artifacts.values())
@@ -154,7 +156,7 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     body = call.envelope.register_plans
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
-    owner = owner_from_proto(body.owner)
+    owner = owner_from_proto(body)
     return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, owner))
 
 

@@ -7,10 +7,10 @@ encoded as is refused.
 
 A parameter that is annotated as a `Deadline` does not travel: each message says what is left of it.
 
-How a service changes: a method, and a parameter that has a default, say the version of the
-protocol that they came with. A message for an earlier version leaves the parameter out, and one of
-an earlier version is read with the default. Within a version nothing may be missing, unknown, in
-another order or of another type.
+How a service changes (`jflow.base.versions`): a method, and a parameter that has a default, say the
+version of the protocol that they came with. A message for an earlier version leaves the parameter
+out if it has that default, else the call is refused; one of an earlier version is read with it.
+Within a version nothing may be missing, unknown, in another order or of another type.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from inspect import Parameter
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -30,9 +31,9 @@ from google.protobuf.message import DecodeError
 
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
-from jflow.errors import InvalidArgumentError, OpError
+from jflow.base.versions import VERSION, converted, in_version, since_of
+from jflow.errors import InvalidArgumentError, OpError, UnimplementedError
 from jflow.net.protocol.codec import error_of, error_to_status
-from jflow.net.protocol.handshake import VERSION
 from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
@@ -47,12 +48,6 @@ _BOUNDS = {
     int: Annotated[int, msgspec.Meta(ge=0)],
 }
 """The types of numeric parameters: finite and not negative."""
-
-
-class Since(NamedTuple):
-    """Annotates a parameter with the version of the protocol that introduced it."""
-
-    version: int
 
 
 def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
@@ -88,18 +83,32 @@ def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) ->
     name = ".".join(path)
     signature, of_session = MethodSignature(method, name), attrgetter(name)
 
+    @functools.cache
+    def of_version(version: int) -> Rpc[Any, ..., Any]:
+        own = _rpc_in(version, signature, mark, of_session)
+        return replace(own, of_version=of_version)
+
+    return of_version(VERSION)
+
+
+def _rpc_in(
+    version: int, signature: MethodSignature, mark: RemoteMark, of_session: Callable[[Any], Any]
+) -> Rpc[Any, ..., Any]:
+    """Returns the RPC of a method as a version of the protocol carries it."""
+    name = signature.name
+
     def request(*args: Any, **kwargs: Any) -> Outgoing:
-        arguments, tensors = signature.encode(args, kwargs)
+        arguments, tensors = signature.encode(args, kwargs, version)
         return pb.MethodCall(name=name, arguments=arguments), tensors
 
     async def serve(session: Any, call: Incoming) -> Outgoing:
-        arguments = signature.decode(call.envelope.method_call.arguments, call.tensors)
+        arguments = signature.decode(call.envelope.method_call.arguments, call.tensors, version)
         result = await of_session(session)(*signature.with_deadline(arguments, call.deadline))
-        value, tensors = signature.encode_result(result)
+        value, tensors = signature.encode_result(result, version)
         return pb.MethodResult(value=value), tensors
 
     def doing(body: pb.MethodCall) -> str:
-        arguments = signature.decode(body.arguments, ())
+        arguments = signature.decode(body.arguments, (), version)
         return mark.doing.format(
             **{key: _FormattedArgument(value) for key, value in arguments.items()}
         )
@@ -108,13 +117,14 @@ def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) ->
         name,
         request,
         serve,
-        lambda message, tensors: signature.decode_result(message.value, tensors),
+        lambda message, tensors: signature.decode_result(message.value, tensors, version),
         _RETURNED,
         doing,
         method=of_session,
         body=CALL,
         needs=mark.needs,
         deadline_of=signature.deadline_of,
+        since=mark.since,
     )
 
 
@@ -132,7 +142,7 @@ class MethodSignature:
     def __init__(self, method: Callable[..., Any], name: str) -> None:
         hints = typing.get_type_hints(method, include_extras=True)
         _, *parameters = inspect.signature(method).parameters.values()
-        self._name = name
+        self.name = name
         self._names = [one.name for one in parameters]
         self._defaults = {
             one.name: one.default for one in parameters if one.default is not Parameter.empty
@@ -143,14 +153,26 @@ class MethodSignature:
         ]
         self._arguments = functools.cache(self._arguments_of)
         self._arguments(VERSION)
-        self._result = _ArrayCodec(hints["return"], f"result of {name!r}")
+        self._results = functools.cache(functools.partial(self._result_of, hints["return"]))
 
     def encode(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], version: int = VERSION
     ) -> tuple[bytes, Sequence[Array]]:
-        """Encodes the arguments of a call for a version, as a record and its arrays."""
+        """Encodes the arguments of a call for a version, as a record and its arrays.
+
+        Raises:
+          UnimplementedError: if that version has no such parameter, and the argument is not its
+            default.
+        """
         arguments = self._defaults | dict(zip(self._names, args, strict=False)) | dict(kwargs)
         codec = self._arguments(version)
+        for one in self._sent:
+            if one.since > version and arguments[one.name] != one.default:
+                raise UnimplementedError(
+                    f"{one.name!r} of the call {self.name!r} came with version {one.since} of "
+                    f"jflow's protocol, and the other end speaks version {version}; upgrade it "
+                    '(docs/operating.md, "Upgrading a cluster")'
+                )
         values = (one.sent(arguments[one.name]) for one in self._sent if one.since <= version)
         return codec.encode(codec.kind(*values))
 
@@ -161,13 +183,13 @@ class MethodSignature:
         values = self._arguments(version).decode(record, tensors)
         return {one.name: getattr(values, one.name, one.default) for one in self._sent}
 
-    def encode_result(self, result: Any) -> tuple[bytes, Sequence[Array]]:
-        """Encodes a result as a record and its arrays."""
-        return self._result.encode(result)
+    def encode_result(self, result: Any, version: int = VERSION) -> tuple[bytes, Sequence[Array]]:
+        """Encodes a result for a version, as a record and its arrays."""
+        return self._results(version).encode(result)
 
-    def decode_result(self, record: bytes, tensors: Sequence[Array]) -> Any:
+    def decode_result(self, record: bytes, tensors: Sequence[Array], version: int = VERSION) -> Any:
         """Decodes a result. Raises InvalidArgumentError if it is malformed."""
-        return self._result.decode(record, tensors)
+        return self._results(version).decode(record, tensors)
 
     def with_deadline(self, arguments: Mapping[str, Any], deadline: Deadline) -> list[Any]:
         """Returns all arguments in order, with the deadline among them."""
@@ -175,7 +197,7 @@ class MethodSignature:
 
     def deadline_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Deadline:
         """Returns the deadline among the arguments of a call."""
-        assert self._deadline is not None, f"{self._name} has no deadline"
+        assert self._deadline is not None, f"{self.name} has no deadline"
         arguments = dict(zip(self._names, args, strict=False)) | dict(kwargs)
         deadline: Deadline = arguments[self._deadline]
         return deadline
@@ -183,18 +205,20 @@ class MethodSignature:
     def _arguments_of(self, version: int) -> _ArrayCodec:
         """Returns the codec for the arguments of a call in a version of the protocol."""
         fields = [(one.name, one.type) for one in self._sent if one.since <= version]
-        kind = msgspec.defstruct(self._name.replace(".", "_"), fields, forbid_unknown_fields=True)
-        return _ArrayCodec(kind, f"arguments of {self._name!r}")
+        kind = msgspec.defstruct(self.name.replace(".", "_"), fields, forbid_unknown_fields=True)
+        return _ArrayCodec(kind, version, f"arguments of {self.name!r}")
+
+    def _result_of(self, kind: Any, version: int) -> _ArrayCodec:
+        return _ArrayCodec(kind, version, f"result of {self.name!r}")
 
 
 class _SentParameter:
     """A parameter whose arguments are sent; all are, except the deadline."""
 
     def __init__(self, parameter: Parameter, hint: Any) -> None:
-        extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
         self.name = parameter.name
         self.default = parameter.default
-        self.since = next((one.version for one in extras if isinstance(one, Since)), 0)
+        self.since = since_of(hint).version
         plain = typing.get_args(hint)[0] if self.since else hint
         self.type = _BOUNDS.get(plain, plain)
         self._is_float = plain is float
@@ -226,15 +250,20 @@ class _ArrayCodec:
 
     Args:
       kind: the type.
+      version: the version of the protocol, in which the type may be an earlier one.
       what: the name of a value in error messages.
     """
 
-    def __init__(self, kind: Any, what: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: Any, version: int, what: str) -> None:
+        self.kind, self._sent_kind = kind, in_version(kind, version)
         self._what = what
 
     def encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:
         """Encodes a value as a record and its arrays."""
+        is_same = self._sent_kind is self.kind
+        return self._encode(value if is_same else converted(value, self._sent_kind))
+
+    def _encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:
         table = _ArrayTable(())
         return msgspec.msgpack.encode(value, enc_hook=table.plain), table.arrays
 
@@ -242,16 +271,16 @@ class _ArrayCodec:
         """Decodes a value. Raises InvalidArgumentError if the record is malformed."""
         table = _ArrayTable(arrays)
         try:
-            value = msgspec.msgpack.decode(record, type=self.kind, dec_hook=table.read)
+            value = msgspec.msgpack.decode(record, type=self._sent_kind, dec_hook=table.read)
         except (msgspec.MsgspecError, DecodeError, ValueError) as error:
             raise InvalidArgumentError(f"malformed {self._what}: {error}") from None
-        again, used = self.encode(value)
+        again, used = self._encode(value)
         if again != record or len(used) != len(arrays):
             raise InvalidArgumentError(
                 f"malformed {self._what}: it is not in its canonical form, which has "
                 f"{len(again)} bytes and {len(used)} arrays, got {len(record)} and {len(arrays)}"
             )
-        return value
+        return value if self._sent_kind is self.kind else converted(value, self.kind)
 
 
 class _ArrayTable:

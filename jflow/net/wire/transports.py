@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from jflow.base.cluster import Target, checked_cluster_name
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.net.protocol import MasterClient, Secret, Transport, Users
+from jflow.net.protocol import MasterClient, OtherVersionError, Secret, Transport, Users
 from jflow.net.wire.data_streams import chosen_data_streams
 from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.inproc import InprocTransport
@@ -79,4 +80,8 @@ def connect(
     if not meant.cluster:
         meant = replace(meant, cluster=cluster_name())
     transport = TRANSPORTS[protocol](load_tls(None))
-    return MasterClient(transport, load_secret(), meant, connect_timeout, deadline)
+    client = partial(MasterClient, transport, load_secret(), meant, connect_timeout, deadline)
+    try:
+        return client()
+    except OtherVersionError as error:
+        return client(version=error.version)

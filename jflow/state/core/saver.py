@@ -79,6 +79,7 @@ class CheckpointSaver:
         self._own = servers.info().task
         self._session = session
         self._prefix = prefix
+        self._clients = items.clients
         self._by_task = {task: own.to_bytes() for task, own in by_task(items).items()}
         self._driver = servers.driver
         self._states = [item.state for item in items.items]
@@ -156,7 +157,9 @@ class CheckpointSaver:
 
         try:
             sizes = await self._driver.all_of(
-                self._tasks.call(task, StateSaves.load, self._name, self._prefix, items)
+                self._tasks.call(
+                    task, StateSaves.load, self._name, self._prefix, items, self._clients
+                )
                 for task, items in self._by_task.items()
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
@@ -242,7 +245,7 @@ class CheckpointSaver:
 
     async def _take(self, task: Task, seconds: float) -> int:
         return await self._tasks.call(
-            task, StateSaves.take, self._name, self._by_task[task], seconds
+            task, StateSaves.take, self._name, self._by_task[task], seconds, self._clients
         )
 
     async def _write(self, task: Task) -> bytes:

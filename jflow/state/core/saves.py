@@ -13,12 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Annotated
+
+import msgspec
 
 from jflow.base.cluster import Task
 from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
 from jflow.base.roles import AccessRole
 from jflow.base.text import seconds_text
+from jflow.base.versions import Since
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.state.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
 from jflow.state.core.moves import StateMoves
@@ -162,8 +166,16 @@ class StateSaves:
     # Saves ------------------------------------------------------------------------------------
 
     @remote(needs=AccessRole.CLUSTER)
-    async def take(self, name: str, items: bytes, seconds: float) -> int:
+    async def take(
+        self,
+        name: str,
+        items: bytes,
+        seconds: float,
+        clients: Annotated[str, Since(12)] = "",
+    ) -> int:
         """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
+
+        `clients` says whose effects are in it; see `StateItems`.
 
         Raises:
           DeadlineExceededError: if steps that are in the middle of their writes do not end within
@@ -172,7 +184,7 @@ class StateSaves:
           MovedError: if some of the state is elsewhere.
         """
         self._check_new(name, self._open.saves)
-        own_items = self._own(items)
+        own_items = self._own(items, clients)
         await self._moves.plans.released([item.state for item in own_items.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
@@ -331,8 +343,12 @@ class StateSaves:
     # Restores ---------------------------------------------------------------------------------
 
     @remote(needs=AccessRole.CLUSTER)
-    async def load(self, name: str, prefix: str, items: bytes) -> int:
+    async def load(
+        self, name: str, prefix: str, items: bytes, clients: Annotated[str, Since(12)] = ""
+    ) -> int:
         """Reads state from a checkpoint without setting it; returns its size in bytes.
+
+        `clients` says whose effects are restored; see `StateItems`.
 
         Raises:
           DataLossError: if a file is damaged.
@@ -341,7 +357,7 @@ class StateSaves:
           PermissionDeniedError: as `write`.
         """
         self._check_new(name, self._open.restores)
-        own_items = self._own(items)
+        own_items = self._own(items, clients)
         await self._moves.plans.released([item.state for item in own_items.items])
         restore, claims = await self._state.driver.work(self._read_checkpoint, prefix, own_items)
         self._fences.learn_text(claims)
@@ -417,8 +433,8 @@ class StateSaves:
 
     # Common parts -----------------------------------------------------------------------------
 
-    def _own(self, items: bytes) -> StateItems:
-        own_items = StateItems.from_bytes(items)
+    def _own(self, items: bytes, clients: str) -> StateItems:
+        own_items = msgspec.structs.replace(StateItems.from_bytes(items), clients=clients)
         for item in own_items.items:
             if item.device not in self._state.devices:
                 raise InvalidArgumentError(

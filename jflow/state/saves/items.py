@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from jflow.base.cluster import Device, Task
 from jflow.base.packing import Finite, Limits, Meta, Record, Word
 from jflow.base.text import bytes_text, seconds_text
+from jflow.base.versions import Since
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec, VariableKey, VariableSpec
 from jflow.plan.state import check_sharding
@@ -129,7 +130,7 @@ class StateItems(Record, frozen=True, omit_defaults=True):
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 26, n_items=1 << 20)
 
     items: tuple[StateItem, ...]
-    clients: str = ""
+    clients: Annotated[str, Since(12)] = ""
 
 
 class SaveReport(Record, frozen=True):
@@ -158,8 +159,8 @@ class SaveReport(Record, frozen=True):
 
 
 def by_task(items: StateItems) -> dict[Task, StateItems]:
-    """Groups items by task, keeping their order."""
+    """Groups items by task, keeping their order; tasks are told of the clients beside them."""
     groups: dict[Task, list[StateItem]] = {}
     for item in items.items:
         groups.setdefault(item.task, []).append(item)
-    return {task: StateItems(tuple(own), items.clients) for task, own in groups.items()}
+    return {task: StateItems(tuple(own)) for task, own in groups.items()}

@@ -13,6 +13,7 @@ import numpy as np
 from jflow.base.cluster import Task
 from jflow.base.packing import Finite, Limits, Meta, Record, Size
 from jflow.base.values import Array
+from jflow.base.versions import OLDEST_VERSION, VERSION, Since
 from jflow.errors import InvalidArgumentError
 
 MAX_ITEMS = 500
@@ -58,9 +59,9 @@ class DeviceStatus(Record, frozen=True):
     name: str
     type: str
     memory_bytes: Size = 0
-    n_abandoned: Size = 0
-    abandoned_s: Finite | None = None
-    is_stuck: bool = False
+    n_abandoned: Annotated[Size, Since(12)] = 0
+    abandoned_s: Annotated[Finite | None, Since(12)] = None
+    is_stuck: Annotated[bool, Since(12)] = False
 
 
 class VariableStatus(Record, frozen=True):
@@ -127,7 +128,7 @@ class SessionStatus(Record, frozen=True):
     n_waiting: Size
     claim: str = ""
     restarted: tuple[str, ...] = ()
-    user: str = ""
+    user: Annotated[str, Since(12)] = ""
 
 
 class UsageStatus(Record, frozen=True):
@@ -176,9 +177,9 @@ class StepStatus(Record, frozen=True):
     waiting_for: tuple[str, ...] = ()
     master: str = ""
     claim: str = ""
-    abandoned_s: Finite | None = None
-    session: Size = 0
-    user: str = ""
+    abandoned_s: Finite | None = msgspec.field(default=None, name="orphaned_s")
+    session: Annotated[Size, Since(12)] = 0
+    user: Annotated[str, Since(12)] = ""
 
 
 class WaitStatus(Record, frozen=True):
@@ -203,7 +204,7 @@ class WaitStatus(Record, frozen=True):
     op: str = ""
     device: str = ""
     edge: Size | None = None
-    abandoned_s: Finite | None = None
+    abandoned_s: Finite | None = msgspec.field(default=None, name="orphaned_s")
 
 
 class WorkerClosures(Record, frozen=True):
@@ -278,6 +279,7 @@ class StatusRequest(Record, frozen=True):
       kinds: some of `KINDS`.
       first: the first item of each, from 0; between two requests the items may change.
       limit: the most items of each, up to `MAX_ITEMS`.
+      version: the version of the protocol in which the status is wanted.
 
     Raises:
       InvalidArgumentError: if there is no such kind, or one is given twice.
@@ -288,6 +290,7 @@ class StatusRequest(Record, frozen=True):
     kinds: tuple[str, ...] = ("devices", "sessions", "steps")
     first: Size = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
+    version: Annotated[Size, Since(12, absent=OLDEST_VERSION)] = VERSION
 
     def __post_init__(self) -> None:
         if unknown_kinds := [kind for kind in self.kinds if kind not in KINDS]:
@@ -335,7 +338,7 @@ class TaskStatus(Record, frozen=True):
     sessions: tuple[SessionStatus, ...] = ()
     steps: tuple[StepStatus, ...] = ()
     threads: tuple[ThreadStatus, ...] = ()
-    usage: tuple[UsageStatus, ...] = ()
+    usage: Annotated[tuple[UsageStatus, ...], Since(12)] = ()
     variables: tuple[VariableStatus, ...] = ()
     pending: tuple[WaitStatus, ...] = ()
     log: str = ""

@@ -451,7 +451,8 @@ class Worker:
 
     async def inspect(self, request: StatusRequest) -> Array:
         """See `WorkerService.inspect`."""
-        packed: Array = np.frombuffer(self.watched.inspect(request).to_bytes(), np.uint8)
+        status = self.watched.inspect(request).to_bytes(request.version)
+        packed: Array = np.frombuffer(status, np.uint8)
         return packed
 
     async def read_journal(self, position: int) -> JournalPart:

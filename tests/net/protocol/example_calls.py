@@ -12,6 +12,7 @@ import numpy as np
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array
+from jflow.base.versions import VERSION, since_of
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.state.effects import Effect
@@ -20,11 +21,20 @@ from jflow.state.moves import End, StateId
 from jflow.state.watch import StatusRequest
 
 
-def example_call(method: Callable[..., Any]) -> tuple[pb.Envelope, Sequence[Any]]:
-    """The envelope of a call of a remote method, and its tensors."""
-    hints = typing.get_type_hints(method)
-    arguments = [_example(hints[one]) for one in [*inspect.signature(method).parameters][1:]]
-    return rpc_of(method).envelope(*arguments)
+def example_call(
+    method: Callable[..., Any], version: int = VERSION
+) -> tuple[pb.Envelope, Sequence[Any]]:
+    """The envelope of a call of a remote method in a version, and its tensors."""
+    hints, marked = (
+        typing.get_type_hints(method),
+        typing.get_type_hints(method, include_extras=True),
+    )
+    arguments = {
+        one: _example(hints[one])
+        for one in [*inspect.signature(method).parameters][1:]
+        if since_of(marked[one]).version <= version
+    }
+    return rpc_of(method).in_version(version, "a task").envelope(**arguments)
 
 
 def _example(annotation: Any) -> Any:

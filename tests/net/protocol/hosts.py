@@ -367,12 +367,14 @@ async def raw_call(address, method=SESSION_METHOD):
             call.cancel()
 
 
-async def met(context, service=MASTER.name):
+async def met(context, service=MASTER.name, hello=None):
     """A raw server's end of a stream before the server introduces itself.
 
-    The first envelope that is sent on it is the answer that ends the handshake.
+    The first envelope that is sent on it is the answer that ends the handshake. `hello` is the
+    first frame, if it was read.
     """
-    handshake = ServerHandshake(Secret(TOKEN), NO_USERS, service, await context.read())
+    hello = await context.read() if hello is None else hello
+    handshake = ServerHandshake(Secret(TOKEN), NO_USERS, service, hello)
     await context.write(handshake.challenge(new_nonce(), is_other=False))
     handshake.check(await context.read())
     return RawClient(context, handshake)

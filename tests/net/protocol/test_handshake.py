@@ -231,10 +231,12 @@ def test_the_answer_of_one_handshake_is_none_of_another():
 
 def test_unlike_versions_refuse_each_other_in_words():
     assert version_of(_caller().hello) == VERSION
-    words = f"speaks version {VERSION + 1} .* this end version {VERSION}; install the same"
+    words = (
+        f"speaks version {VERSION + 1} .* versions {VERSION - 1} and {VERSION}; install the same"
+    )
     with pytest.raises(errors.FailedPreconditionError, match=words):
         _caller().prove(OTHER_VERSION)
-    with pytest.raises(errors.UnauthenticatedError, match=f"version {VERSION}"):
+    with pytest.raises(errors.UnauthenticatedError, match=f"versions {VERSION - 1} and {VERSION}"):
         _server(OTHER_VERSION + _caller().hello[8:])
 
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from jflow.base.cluster import Device, Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array
-from jflow.errors import InvalidArgumentError, UnavailableError
+from jflow.base.versions import VERSION, Since
+from jflow.errors import InvalidArgumentError, UnavailableError, UnimplementedError
 from jflow.net.protocol import MasterSession, WorkerSession
-from jflow.net.protocol.handshake import VERSION
 from jflow.net.protocol.records import DeviceRecord
-from jflow.net.protocol.signatures import MethodSignature, Since, rpcs_of
+from jflow.net.protocol.signatures import MethodSignature, rpcs_of
 from jflow.state.core import ClaimedRuns, SavedState, StateMoves
 from jflow.state.effects import Earlier, Effect, Phase
 from jflow.state.journal import JournalPosition
@@ -166,11 +166,15 @@ def test_the_result_of_a_call_arrives(name):
 
 def test_a_parameter_of_a_later_version_is_left_out_and_read_by_its_default():
     signature = MethodSignature(Service.grown, "grown")
-    for version, seconds in ((VERSION, 7.0), (VERSION + 1, 3.0)):
-        record, _ = signature.encode(["x"], {"seconds": 3}, version)
+    for version, named, seconds in ((VERSION, {}, 7.0), (VERSION + 1, {"seconds": 3}, 3.0)):
+        record, _ = signature.encode(["x"], named, version)
         assert signature.decode(record, (), version) == {"name": "x", "seconds": seconds}
     with pytest.raises(InvalidArgumentError, match="'grown': Object contains unknown field"):
         signature.decode(record, (), VERSION)
+    with pytest.raises(
+        UnimplementedError, match=r"'seconds' of the call 'grown' came with version"
+    ):
+        signature.encode(["x"], {"seconds": 3}, VERSION)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class Envelope(_message.Message):
     def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., method_call: _Optional[_Union[MethodCall, _Mapping]] = ..., method_result: _Optional[_Union[MethodResult, _Mapping]] = ...) -> None: ...
 
 class ServerInfo(_message.Message):
-    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "session_defaults", "data_offer")
+    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "session_defaults", "newest_version", "data_offer")
     class ClusterEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class ServerInfo(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     N_COMPILED_FIELD_NUMBER: _ClassVar[int]
     SESSION_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     DATA_OFFER_FIELD_NUMBER: _ClassVar[int]
     task: str
     incarnation: int
@@ -78,8 +79,9 @@ class ServerInfo(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     n_compiled: int
     session_defaults: bytes
+    newest_version: int
     data_offer: DataOffer
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., session_defaults: _Optional[bytes] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., session_defaults: _Optional[bytes] = ..., newest_version: _Optional[int] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
 
 class DataOffer(_message.Message):
     __slots__ = ("path", "boot_id", "nonce", "port")
@@ -130,26 +132,26 @@ class RegisterStep(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
-    __slots__ = ("plans", "artifacts", "is_restartable", "owner")
+    __slots__ = ("plans", "artifacts", "is_restartable", "claim", "owner")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     IS_RESTARTABLE_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     is_restartable: bool
+    claim: Claim
     owner: StepOwner
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., owner: _Optional[_Union[StepOwner, _Mapping]] = ...) -> None: ...
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., owner: _Optional[_Union[StepOwner, _Mapping]] = ...) -> None: ...
 
 class StepOwner(_message.Message):
-    __slots__ = ("claim", "session", "user")
-    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("session", "user")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
-    claim: Claim
     session: int
     user: str
-    def __init__(self, claim: _Optional[_Union[Claim, _Mapping]] = ..., session: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("handle", "missing", "n_bytes")

@@ -1,0 +1,1 @@
+"""Clusters of the release before and of this code, in processes: `make upgrade`."""
