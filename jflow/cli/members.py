@@ -86,11 +86,11 @@ def _members(options: argparse.Namespace) -> int:
     with connected(options.target, options.timeout) as watcher:
         members = watcher.members()
     if options.json:
-        fields = ("epoch", "keeper", "home", "addresses", "successors")
+        fields = ("epoch", "leader", "state_task", "addresses", "successors")
         print(json.dumps({name: getattr(members, name) for name in fields}, indent=2))
         return 0
-    duties = {members.keeper: ["keeps the list"]}
-    duties.setdefault(members.home, []).append("home of state without a request")
+    duties = {members.leader: ["keeps the list"]}
+    duties.setdefault(members.state_task, []).append("has the state that requests no device")
     rows = [
         (str(task), members.addresses[str(task)], ", ".join(duties.get(str(task), ())))
         for task in members.cluster.tasks()

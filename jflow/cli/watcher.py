@@ -17,7 +17,7 @@ from jflow.errors import UnavailableError
 from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
 from jflow.net.wire import connect
 from jflow.state.core import ClusterMembers
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.watch import (
     MAX_ITEMS,
     CoordinatorList,
@@ -130,11 +130,11 @@ class Watcher(Closing):
         """Stops the servers of tasks, of all if none is named."""
         return self._connected().call(WatchedCluster.stop, tasks, self._seconds, self._deadline())
 
-    def members(self) -> Members:
+    def members(self) -> MemberList:
         """Returns the list of members that the first server that answers knows."""
         return read_members(self._connected(), self._deadline())
 
-    def drain(self, task: str, successor: str, hold_s: float) -> Members:
+    def drain(self, task: str, successor: str, hold_s: float) -> MemberList:
         """Moves everything from a task to another one and removes it; see `ClusterMembers.drain`.
 
         Args:
@@ -144,7 +144,7 @@ class Watcher(Closing):
         deadline = Deadline(self._seconds + 2 * hold_s)
         drain = ClusterMembers.drain
         packed = self._connected().call(drain, task, successor, hold_s, self._seconds, deadline)
-        return Members.from_bytes(packed)
+        return MemberList.from_bytes(packed)
 
     def reset(self, containers: Sequence[str]) -> None:
         """Frees containers on all tasks, which must be up."""

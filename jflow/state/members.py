@@ -1,6 +1,6 @@
-"""`Members`: the tasks of a cluster as they join and leave, in a list with an epoch. Pure.
+"""`MemberList`: the tasks of a cluster as they join and leave, in a list with an epoch. Pure.
 
-One task, the *keeper*, changes the list, and each change has the next epoch; all others take what
+One task, the *leader*, changes the list, and each change has the next epoch; all others take what
 has a higher epoch than theirs. The first list follows from the cluster with which all tasks were
 started, so it has the epoch 0 everywhere.
 
@@ -8,7 +8,7 @@ Invariants:
 
 * A task that has left has a *successor*, which has its state and stands for it in device requests.
   Its name is never given to another task: requests would mean both.
-* The *home*, where state without a device request is, changes only when it leaves.
+* The *state task*, where state is that requests no device, changes only when it leaves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from jflow.base.packing import Limits, Record, Size
 from jflow.errors import AlreadyExistsError, InvalidArgumentError
 
 
-class Members(Record, frozen=True):
+class MemberList(Record, frozen=True):
     """The tasks of a cluster.
 
     Attributes:
       epoch: counts the changes.
-      keeper: the task that changes the list.
-      home: the task of state without a device request.
+      leader: the task that changes the list.
+      state_task: the task of state that requests no device.
       addresses: "host:port", by task.
       successors: the tasks that have what was on tasks which have left, by these.
     """
@@ -37,8 +37,8 @@ class Members(Record, frozen=True):
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 22)
 
     epoch: Size
-    keeper: str
-    home: str
+    leader: str
+    state_task: str
     addresses: dict[str, str]
     successors: dict[str, str]
 
@@ -46,7 +46,7 @@ class Members(Record, frozen=True):
         try:
             cluster = self.cluster
             tasks = {*cluster.tasks()}
-            named = {Task.parse(self.keeper), Task.parse(self.home)}
+            named = {Task.parse(self.leader), Task.parse(self.state_task)}
             successors = {*map(self.successor_of, map(Task.parse, self.successors))}
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(f"malformed list of members: {error}") from None
@@ -54,11 +54,11 @@ class Members(Record, frozen=True):
             raise InvalidArgumentError(f"malformed list of members: {unknown[0]} is not in it")
 
     @classmethod
-    def first(cls, cluster: ClusterSpec) -> Members:
+    def first(cls, cluster: ClusterSpec) -> MemberList:
         """Returns the list of a cluster that has just started."""
         addresses = {str(one): cluster.task_address(one.job, one.index) for one in cluster.tasks()}
-        home = str(cluster.home)
-        return cls(0, home, home, addresses, {})
+        state_task = str(cluster.state_task)
+        return cls(0, state_task, state_task, addresses, {})
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -74,7 +74,7 @@ class Members(Record, frozen=True):
         """The tasks that have what was on tasks which have left, by these."""
         return {task: self.successor_of(task) for task in map(Task.parse, self.successors)}
 
-    def seen_by(self, cluster: ClusterSpec) -> Members:
+    def seen_by(self, cluster: ClusterSpec) -> MemberList:
         """Returns the part of the list that a task with device filters sees.
 
         Args:
@@ -83,11 +83,11 @@ class Members(Record, frozen=True):
         seen = {str(task) for task in cluster.tasks()}
         if seen >= self.addresses.keys():
             return self
-        home = str(cluster.home)
-        return Members(
+        state_task = str(cluster.state_task)
+        return MemberList(
             self.epoch,
-            self.keeper if self.keeper in seen else home,
-            self.home if self.home in seen else home,
+            self.leader if self.leader in seen else state_task,
+            self.state_task if self.state_task in seen else state_task,
             {name: at for name, at in self.addresses.items() if name in seen},
             {str(gone): str(heir) for gone, heir in self.left.items() if str(heir) in seen},
         )
@@ -114,7 +114,7 @@ class Members(Record, frozen=True):
         indices = [task.index for task in map(Task.parse, names) if task.job == job]
         return Task(job, max(indices, default=-1) + 1)
 
-    def with_task(self, task: Task, address: str) -> Members:
+    def with_task(self, task: Task, address: str) -> MemberList:
         """Returns the list with one more task, or with another address for one.
 
         Raises:
@@ -133,7 +133,7 @@ class Members(Record, frozen=True):
         addresses = {**self.addresses, str(task): cluster.task_address(task.job, task.index)}
         return replace(self, epoch=self.epoch + 1, addresses=addresses)
 
-    def without(self, task: Task, successor: Task) -> Members:
+    def without(self, task: Task, successor: Task) -> MemberList:
         """Returns the list without a task, whose successor has its state and its duties.
 
         Raises:
@@ -144,10 +144,10 @@ class Members(Record, frozen=True):
         if task == successor:
             raise InvalidArgumentError(f"{task} cannot be its own successor; name another task")
         gone, heir = str(task), str(successor)
-        return Members(
+        return MemberList(
             self.epoch + 1,
-            heir if self.keeper == gone else self.keeper,
-            heir if self.home == gone else self.home,
+            heir if self.leader == gone else self.leader,
+            heir if self.state_task == gone else self.state_task,
             {name: at for name, at in self.addresses.items() if name != gone},
             {**self.successors, gone: heir},
         )

@@ -34,6 +34,7 @@ from jflow.state.checkpoint_files.layout import (
 )
 from jflow.state.effects.saved import MovedWindows, SavedEffect, SavedWindow, SavedWindows
 from jflow.state.journal import PackedEntries, PackedEntry
+from jflow.state.members import MemberList
 from jflow.state.records import DECODERS
 from jflow.state.records.sparse import SparsePart
 from jflow.state.resources import KERNELS
@@ -42,7 +43,13 @@ from jflow.state.resources.accumulator import snapshot as accumulator
 from jflow.state.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
 from jflow.state.resources.kinds import LedgerSpec
 from jflow.state.resources.lookup_table import LookupTableSnapshot, LookupTableSpec
-from jflow.state.resources.moving import SavedQueue, SavedStates, SavedVariable
+from jflow.state.resources.moving import (
+    LeftState,
+    LeftStates,
+    SavedQueue,
+    SavedStates,
+    SavedVariable,
+)
 from jflow.state.resources.queue import QueueSpec
 from jflow.state.resources.queue import snapshot as queue
 from jflow.state.resources.queue.spec import FIFO, SHUFFLE
@@ -143,6 +150,7 @@ SAVED_WINDOW = {
     **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
     "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
 }
+LEFT_STATE = dict.fromkeys(("device", "kind", "container", "name"), TEXTS)
 SAVED_WINDOWS = {"windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)}
 
 INSTRUCTION_FIELDS = {
@@ -225,6 +233,21 @@ BUILDS = {
         "number": st.integers(0, 99),
         "record": st.binary(max_size=9),
         "n_arrays": st.integers(0, 9),
+    },
+    LeftState: LEFT_STATE,
+    LeftStates: {
+        "names": st.lists(st.builds(LeftState, **LEFT_STATE), max_size=2).map(tuple),
+        "saved": st.binary(max_size=9),
+        "n_parts": st.integers(1, 9),
+    },
+    MemberList: {
+        "epoch": st.integers(0, 2**40),
+        "leader": st.just("/job:ps/task:0"),
+        "state_task": st.sampled_from(["/job:ps/task:0", "/job:worker/task:1"]),
+        "addresses": st.integers(1, 9).map(
+            lambda port: {"/job:ps/task:0": f"h:{port}", "/job:worker/task:1": "h:10"}
+        ),
+        "successors": st.sampled_from([{}, {"/job:ps/task:1": "/job:ps/task:0"}]),
     },
     SavedStates: {"variables": st.just(()), "queues": st.just(())},
     SavedVariable: {"number": st.integers(0, 99), "dtype": TEXTS, "shape": WORDS},

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from jflow.base.cluster import ClusterSpec, Task, split_address
+from jflow.base.cluster import ClusterDeviceFilters, ClusterSpec, Task, split_address
 from jflow.net.protocol.identity import ServerLocation
 from jflow.net.protocol.tokens import NO_USERS, Secret
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.task.server import server as servers
+from jflow.task.server.running import ServerTerms, start_server
 from jflow.task.worker import Worker
 from tests.simulation.loop import Host, SimulatedLoop
 from tests.simulation.network import Network, SimulatedTransport
@@ -47,10 +47,12 @@ class Life:
         return worker
 
     async def _serve(self) -> None:
-        terms = servers._Terms(SECRET, NO_USERS, "", ServerLocation(), b"", {"CPU": 1})
+        location, counts = ServerLocation(), {"CPU": 1}
+        filters = ClusterDeviceFilters()
+        terms = ServerTerms(SECRET, NO_USERS, "", location, b"", counts, None, filters)
         roots = AllowedDirectories((self._cluster.directory,), CHECKPOINTS)
         make = partial(Worker, checkpoint_roots=roots)
-        self.server = await servers._start(
+        self.server = await start_server(
             self.task,
             CLUSTER,
             [split_address(_address(self.task))[0]],

@@ -17,7 +17,7 @@ from jflow.base.drivers import LoopDriver
 from jflow.plan.xla.cache import ProgramCache
 from jflow.plan.xla.compile import CompiledProgram, compile_exported
 from jflow.plan.xla.validation import ValidProgram, inspected
-from jflow.task.server import server
+from jflow.task.server import running
 from jflow.task.worker import device_pool, inline, linking
 from tests.simulation.loop import SimulatedLoop, SimulatedThreads
 
@@ -67,7 +67,7 @@ def simulated(loop: SimulatedLoop) -> Iterator[None]:
         (inline, "now", timing.now),
         (linking, "VALIDATOR", _Validator()),
         (linking, "ProgramCache", _Programs),
-        (server, "file_system_id", lambda: "that of a simulation"),
+        (running, "file_system_id", lambda: "that of a simulation"),
     ]
     former = [(where, name, vars(where)[name]) for where, name, _ in changes]
     for where, name, value in changes:

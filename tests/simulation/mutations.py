@@ -157,7 +157,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a save does not wait for running steps": Mutation(_unpaused_saves, 540),
     "a dequeue goes on when its caller is gone": Mutation(_parked_for_ever, 14),
     "a call goes on that was cancelled": Mutation(_uncancelled_calls, 14),
-    "what a lost master has left is not decided": Mutation(_undecided_steps, 10),
+    "what a lost master has left is not decided": Mutation(_undecided_steps, 113),
     "values of steps that have ended are kept": Mutation(_unended_steps, 0),
     "a task does not tell what it has applied of steps that are past": Mutation(
         _silence_about_the_past, 392

@@ -29,7 +29,7 @@ from jflow.base.cluster.resolvers import SimpleClusterResolver as SimpleClusterR
 from jflow.base.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver
 from jflow.base.cluster.slurm import SlurmClusterResolver as SlurmClusterResolver
 from jflow.base.cluster.spec import ClusterSpec as ClusterSpec
-from jflow.base.cluster.spec import home_of as home_of
+from jflow.base.cluster.spec import state_task_of as state_task_of
 from jflow.base.cluster.target import Target as Target
 from jflow.base.cluster.target import checked_cluster_name as checked_cluster_name
 from jflow.base.cluster.union import UnionResolver as UnionResolver

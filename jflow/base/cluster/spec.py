@@ -88,9 +88,9 @@ class ClusterSpec:
                 yield Task(job, index)
 
     @property
-    def home(self) -> Task:
-        """See `home_of`."""
-        return home_of([*self.tasks()])
+    def state_task(self) -> Task:
+        """See `state_task_of`."""
+        return state_task_of([*self.tasks()])
 
     def replace(self, task: Task, address: str) -> ClusterSpec:
         """Returns the cluster with another address for one task."""
@@ -117,7 +117,7 @@ class ClusterSpec:
         return f"ClusterSpec({self.as_dict()})"
 
 
-def home_of(tasks: Sequence[Task]) -> Task:
+def state_task_of(tasks: Sequence[Task]) -> Task:
     """Returns the task of state without a device request, the same for every master.
 
     It is the first task of the job "ps", else of the first job by name.

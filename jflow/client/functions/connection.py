@@ -41,7 +41,7 @@ from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import shape_of
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.watch import CoordinatorStatus
 
 _MAX_ACCESSES = 512
@@ -121,7 +121,7 @@ class Connection(Carded, Closing):
         """Returns a random number that identifies the life of the server; 0 in this process."""
         return self._backend.incarnation(Deadline(self.timeout))
 
-    def members(self, deadline: Deadline) -> Members | None:
+    def members(self, deadline: Deadline) -> MemberList | None:
         """Returns the members of the cluster; None in this process. Raises as `check`."""
         return self._backend.members(deadline)
 

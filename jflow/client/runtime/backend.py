@@ -22,7 +22,7 @@ from jflow.plan.trace.measured import StepNames
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.moves import StateId
 from jflow.state.saves import SaveReport, StateItems
 from jflow.state.watch import ContainerStatus, CoordinatorStatus
@@ -205,7 +205,7 @@ class Backend(Protocol):
           UnavailableError, DeadlineExceededError: if one of `tasks` does not respond.
         """
 
-    def members(self, deadline: Deadline) -> Members | None:
+    def members(self, deadline: Deadline) -> MemberList | None:
         """Returns the members of the cluster; None in this process."""
 
     def forget_members(self) -> None:

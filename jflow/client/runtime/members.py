@@ -8,7 +8,7 @@ from jflow.base.deadline.clock import now
 from jflow.errors import UnimplementedError
 from jflow.net.protocol import MasterClient
 from jflow.state.core import ClusterMembers
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 
 _AGE_S = 1.0
 """How old what is known may be, in seconds."""
@@ -18,13 +18,13 @@ class KnownMembers:
     """The list of members that the master of a client has, read again when it is needed."""
 
     def __init__(self) -> None:
-        self._read: tuple[MasterClient, Members, float] | None = None
+        self._read: tuple[MasterClient, MemberList, float] | None = None
 
     def forget(self) -> None:
         """Forgets the list, because it is known to be old."""
         self._read = None
 
-    def of(self, client: MasterClient, deadline: Deadline) -> Members:
+    def of(self, client: MasterClient, deadline: Deadline) -> MemberList:
         """Returns the list, of which the master may have a newer one for a second.
 
         Args:
@@ -39,12 +39,12 @@ class KnownMembers:
         return members
 
 
-def read_members(client: MasterClient, deadline: Deadline) -> Members:
+def read_members(client: MasterClient, deadline: Deadline) -> MemberList:
     """Returns the list of members that a master has."""
     try:
-        return Members.from_bytes(client.call(ClusterMembers.read, deadline))
+        return MemberList.from_bytes(client.call(ClusterMembers.read, deadline))
     except UnimplementedError:  # an earlier version, whose members do not change
-        return Members.first(client.info.cluster)
+        return MemberList.first(client.info.cluster)
 
 
 def visible_tasks(own: Task, cluster: ClusterSpec, filters: DeviceFilters) -> list[Task]:

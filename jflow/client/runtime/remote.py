@@ -47,7 +47,7 @@ from jflow.net.wire.running_ups import page_of
 from jflow.plan.trace.measured import NO_NAMES
 from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
 from jflow.state.watch import (
@@ -121,7 +121,7 @@ class RemoteBackend:
         for record in all_devices:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in all_devices}
-        cluster, home = members.cluster, Task.parse(members.home)
+        cluster, state_task = members.cluster, Task.parse(members.state_task)
         every = tuple(visible_tasks(own, cluster, self._filters))
         memory = {d.device: d.memory_limit_bytes for d in all_devices if d.memory_limit_bytes}
         return Inventory(
@@ -131,11 +131,11 @@ class RemoteBackend:
             platforms,
             self._wiring(own, cluster),
             memory,
-            home if home in every else None,
+            state_task if state_task in every else None,
             members.left,
         )
 
-    def members(self, deadline: Deadline) -> Members:
+    def members(self, deadline: Deadline) -> MemberList:
         """Returns the members of the cluster, as they were a second ago at the latest."""
         return self._members.of(self.connection(deadline), deadline)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from jflow.base.cluster import Device, Task, Wiring, home_of
+from jflow.base.cluster import Device, Task, Wiring, state_task_of
 from jflow.compiler.graph import Operation
 
 Placement = Mapping[Operation, Device]
@@ -35,7 +35,7 @@ class Inventory:
     Attributes:
       master: the task whose first device is the default for stateless operations.
       tasks: every task, by job name and then by index.
-      home: the default task of variables and resources; None for that of `ClusterSpec.home`.
+      unpinned_task: the task of state that requests no device; None for `ClusterSpec.state_task`.
       successors: the tasks that have what was on tasks which have left, by these.
       devices: the devices of the tasks that were queried.
       platforms: the export platform of each of these devices; None if programs run in this process
@@ -50,13 +50,13 @@ class Inventory:
     platforms: Mapping[Device, str] | None = None
     wiring: Wiring = field(default_factory=Wiring)
     memory: Memory = field(default_factory=dict)
-    home: Task | None = None
+    unpinned_task: Task | None = None
     successors: Mapping[Task, Task] = field(default_factory=dict)
 
     @property
     def state_task(self) -> Task:
         """The default task of variables and resources."""
-        return home_of(self.tasks) if self.home is None else self.home
+        return self.unpinned_task or state_task_of(self.tasks)
 
 
 class Assignment(Protocol):

@@ -33,7 +33,7 @@ from jflow.plan.trace.record import TaskRecord
 from jflow.state.core.claims import ClaimedRuns
 from jflow.state.core.cluster_state import ClusterState
 from jflow.state.core.effects import TaskEffects
-from jflow.state.core.membership import ClusterMembers, MemberList
+from jflow.state.core.membership import ClusterMembers, TaskMembers
 from jflow.state.core.moves import StateMoves
 from jflow.state.core.remote import remote
 from jflow.state.core.saves import StateSaves
@@ -101,7 +101,7 @@ class WorkerService(Protocol):
         """The runs under claims."""
 
     @property
-    def members(self) -> MemberList:
+    def members(self) -> TaskMembers:
         """The list of members that the task knows."""
 
     async def register(

@@ -5,7 +5,7 @@ tasks by `TaskCalls`, and know no clock, thread, lock or socket. A server runs t
 loop, a local session in the threads of its callers.
 
 A task has services, whose methods that are marked `remote` other tasks may call: `StateMoves`,
-`StateSaves`, `TaskEffects`, `ClaimedRuns` and `MemberList`. A master acts on many tasks at once by
+`StateSaves`, `TaskEffects`, `ClaimedRuns` and `TaskMembers`. A master acts on many tasks at once by
 them: `StateMover`, `CheckpointSaver`, `EffectRunner` and `SessionClaim`; the remote methods of a
 session's `ClusterState` and `ClusterMembers` are what its client may ask for.
 """
@@ -18,7 +18,7 @@ from jflow.state.core.effects import StepEffect as StepEffect
 from jflow.state.core.effects import TaskEffects as TaskEffects
 from jflow.state.core.effects import WritesOfTask as WritesOfTask
 from jflow.state.core.membership import ClusterMembers as ClusterMembers
-from jflow.state.core.membership import MemberList as MemberList
+from jflow.state.core.membership import TaskMembers as TaskMembers
 from jflow.state.core.mover import StateMover as StateMover
 from jflow.state.core.moves import SavedState as SavedState
 from jflow.state.core.moves import StateMoves as StateMoves

@@ -1,8 +1,8 @@
-"""`MemberList`: a task's part in the list of members; `ClusterMembers`: what a client may ask for.
+"""`TaskMembers`: a task's part in the list of members; `ClusterMembers`: what a client may ask for.
 
-The keeper writes each change to its file before anybody hears of it, and then tells all tasks. It
-goes on telling those that did not answer, and those that have restarted, as long as it lives. While
-it is away nothing changes, and all else goes on.
+The leader writes each change to its file before any task hears of it, and then tells all. It goes
+on telling those that did not answer, and those that have restarted, as long as it lives. While it
+is away nothing changes, and all else goes on.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from jflow.errors import (
 from jflow.state.core.mover import StateMover
 from jflow.state.core.remote import remote
 from jflow.state.core.task import ClusterView, TaskCalls, TasksOfCluster, call_task, within
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.moves import MovedError, StateId
 
 TELL_S = 2.0
-"""How long the keeper waits for one task that it tells of a change, in seconds."""
+"""How long the leader waits for one task that it tells of a change, in seconds."""
 
 PAUSE_S = 1.0
-"""The time between two rounds in which the keeper tells those that do not know, in seconds."""
+"""The time between two rounds in which the leader tells those that do not know, in seconds."""
 
 
 class MembersFile(Protocol):
     """Where a task keeps the list of members, so that it survives the process."""
 
-    def write(self, members: Members) -> None:
+    def write(self, members: MemberList) -> None:
         """Keeps a list; when this returns, it is on disk."""
 
 
-class MemberList:
+class TaskMembers:
     """The list of members that a task knows.
 
     Args:
@@ -51,7 +51,7 @@ class MemberList:
       members: the list that it begins with.
       tasks: reaches the tasks of the list.
       driver: runs it.
-      file: keeps the list; None if this task cannot be the keeper.
+      file: keeps the list; None if this task must not be the leader.
       is_up: returns whether a task answers at an address.
 
     Attributes:
@@ -62,14 +62,14 @@ class MemberList:
     def __init__(
         self,
         task: Task,
-        members: Members,
+        members: MemberList,
         tasks: TasksOfCluster,
         driver: CoreDriver,
         file: MembersFile | None,
         is_up: Callable[[Task, str], Awaitable[bool]],
     ) -> None:
         self.members = members
-        self.changed: Callable[[Members], object] = lambda members: None
+        self.changed: Callable[[MemberList], object] = lambda members: None
         self._task = task
         self._tasks = tasks
         self._driver = driver
@@ -80,13 +80,13 @@ class MemberList:
         self._telling: Job[None] | None = None
 
     @property
-    def is_keeper(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this task changes the list."""
-        return self.members.keeper == str(self._task)
+        return self.members.leader == str(self._task)
 
     def start(self) -> None:
         """Goes on telling others, if this task keeps a list that has changed since the start."""
-        if self.is_keeper and self.members.epoch:
+        if self.is_leader and self.members.epoch:
             self._tell_all()
 
     def close(self) -> None:
@@ -102,26 +102,26 @@ class MemberList:
     @remote(needs=AccessRole.CLUSTER, since=12)
     async def adopt(self, packed: bytes) -> bytes:
         """Takes a list of a higher epoch; returns the one that this task has then."""
-        members = Members.from_bytes(packed)
+        members = MemberList.from_bytes(packed)
         if members.epoch > self.members.epoch:
             await self._keep(members)
         return self.members.to_bytes()
 
     @remote(needs=AccessRole.CLUSTER, since=12)
-    async def check_keeper(self, is_next: bool) -> None:
+    async def check_leader(self, is_next: bool) -> None:
         """Checks that this task may change the list.
 
         Args:
-          is_next: whether it is meant to become the keeper.
+          is_next: whether it is meant to become the leader.
 
         Raises:
           FailedPreconditionError: if it may not.
         """
-        if not (self.is_keeper or is_next):
-            raise FailedPreconditionError(f"{self.members.keeper} keeps the list of members")
+        if not (self.is_leader or is_next):
+            raise FailedPreconditionError(f"{self.members.leader} changes the list of members")
         if self._file is None:
             raise FailedPreconditionError(
-                f"{self._task} cannot keep the list of members, because it has no file for it: "
+                f"{self._task} cannot change the list of members, because it has no file for it: "
                 "start it with `jflow server --members DIR`"
             )
 
@@ -140,10 +140,10 @@ class MemberList:
 
         Raises:
           AlreadyExistsError: if the task answers at its present address, or has left.
-          FailedPreconditionError: as `check_keeper`.
+          FailedPreconditionError: as `check_leader`.
         """
         async with self._changing:
-            await self.check_keeper(False)
+            await self.check_leader(False)
             members = self.members
             if index is None:
                 task = members.find(job, address) or members.next_task(job)
@@ -164,19 +164,19 @@ class MemberList:
         """Removes a task whose state its successor has; returns the packed list.
 
         Raises:
-          FailedPreconditionError: as `check_keeper`, of this task and of the next keeper.
+          FailedPreconditionError: as `check_leader`, of this task and of the next leader.
         """
         leaving, heir = Task.parse(task), Task.parse(successor)
         async with self._changing:
-            await self.check_keeper(False)
+            await self.check_leader(False)
             if leaving not in self.members.left:
                 members = self.members.without(leaving, heir)
-                if members.keeper != self.members.keeper:
-                    await self._call(heir, MemberList.check_keeper, True)
+                if members.leader != self.members.leader:
+                    await self._call(heir, TaskMembers.check_leader, True)
                 await self._change(members, also=(leaving,))
         return self.members.to_bytes()
 
-    async def _change(self, members: Members, also: Collection[Task] = ()) -> None:
+    async def _change(self, members: MemberList, also: Collection[Task] = ()) -> None:
         """Makes a list count: on disk, here, and for all that answer."""
         reached = {task: self._tasks[task] for task in (*self.members.cluster.tasks(), *also)}
         await self._keep(members)
@@ -190,7 +190,7 @@ class MemberList:
         await self._driver.all_of(others)
         self._tell_all()
 
-    async def _keep(self, members: Members) -> None:
+    async def _keep(self, members: MemberList) -> None:
         """Keeps a list, and makes it count here."""
         if self._file is not None:
             await self._driver.work(self._file.write, members)
@@ -203,7 +203,7 @@ class MemberList:
             info = await proxy.connect(TELL_S)
             knows = (self.members.epoch, info.incarnation)
             if self._told.get(task) != knows:
-                await proxy.call(MemberList.adopt, info.incarnation, packed)
+                await proxy.call(TaskMembers.adopt, info.incarnation, packed)
                 self._told[task] = knows
 
     def _tell_all(self) -> None:
@@ -237,7 +237,7 @@ class ClusterMembers:
       own: the list that the master's task knows.
     """
 
-    def __init__(self, servers: ClusterView[Any, Any], own: MemberList) -> None:
+    def __init__(self, servers: ClusterView[Any, Any], own: TaskMembers) -> None:
         self._servers = servers
         self._own = own
 
@@ -250,11 +250,11 @@ class ClusterMembers:
     async def add(
         self, job: str, index: int | None, address: str, connect_timeout: float, deadline: Deadline
     ) -> tuple[str, bytes]:
-        """Adds a task to the cluster; see `MemberList.add`."""
+        """Adds a task to the cluster; see `TaskMembers.add`."""
         doing = f"adding a task of job {job!r}"
         async with within(self._servers, deadline, doing):
-            added: tuple[str, bytes] = await self._call_keeper(
-                MemberList.add, connect_timeout, job, index, address
+            added: tuple[str, bytes] = await self._call_leader(
+                TaskMembers.add, connect_timeout, job, index, address
             )
         return added
 
@@ -281,7 +281,7 @@ class ClusterMembers:
 
         Raises:
           DeadlineExceededError: if steps that use the task do not end in time.
-          FailedPreconditionError: if sessions have state there that is not shared, or the keeper
+          FailedPreconditionError: if sessions have state there that is not shared, or the leader
             cannot change the list.
           InvalidArgumentError: if there is no such task, or the successor lacks devices.
           UnavailableError: if a task does not answer.
@@ -294,22 +294,22 @@ class ClusterMembers:
             members.without(leaving, heir)  # which checks them
             await self._check_ready(members, leaving, heir, connect_timeout)
             await self._move(leaving, heir, hold_s, connect_timeout)
-            removed: bytes = await self._call_keeper(
-                MemberList.remove, connect_timeout, str(leaving), str(heir)
+            removed: bytes = await self._call_leader(
+                TaskMembers.remove, connect_timeout, str(leaving), str(heir)
             )
         return removed
 
     async def _check_ready(
-        self, members: Members, leaving: Task, heir: Task, connect_timeout: float
+        self, members: MemberList, leaving: Task, heir: Task, connect_timeout: float
     ) -> None:
         """Checks, before anything moves, that all tasks take part and the list can change."""
         tasks = self._servers.tasks
-        check = MemberList.check_keeper
-        await self._call_keeper(check, connect_timeout, False)
-        if members.keeper == str(leaving):
+        check = TaskMembers.check_leader
+        await self._call_leader(check, connect_timeout, False)
+        if members.leader == str(leaving):
             await call_task(tasks, heir, check, connect_timeout, True)
         for task in members.cluster.tasks():
-            await call_task(tasks, task, MemberList.read, connect_timeout)
+            await call_task(tasks, task, TaskMembers.read, connect_timeout)
         infos = [await tasks[one].connect(connect_timeout) for one in (leaving, heir)]
         own, others = ({_local_name(one) for one in info.device_names} for info in infos)
         if lacking := sorted(own - others):
@@ -326,16 +326,18 @@ class ClusterMembers:
             if error.moved.get(everything) != str(heir):  # else an earlier call has moved it
                 raise
 
-    async def _call_keeper(
+    async def _call_leader(
         self, method: Callable[..., Any], connect_timeout: float, *args: Any, **kwargs: Any
     ) -> Any:
-        keeper = Task.parse(self._own.members.keeper)
+        leader = Task.parse(self._own.members.leader)
         try:
             return await call_task(
-                self._servers.tasks, keeper, method, connect_timeout, *args, **kwargs
+                self._servers.tasks, leader, method, connect_timeout, *args, **kwargs
             )
         except UnavailableError as error:
-            error.add(f"{keeper} keeps the list of members, and nobody joins or leaves without it")
+            error.add(
+                f"no task joins or leaves without {leader}, which changes the list of members"
+            )
             raise
 
 
@@ -346,7 +348,7 @@ def _parsed(name: str) -> Task:
         raise InvalidArgumentError(str(error)) from None
 
 
-def _next_of_job(members: Members, task: Task) -> Task:
+def _next_of_job(members: MemberList, task: Task) -> Task:
     """Returns the next task of the job of a task, after the last one the first."""
     of_job = [one for one in members.cluster.tasks() if one.job == task.job and one != task]
     if not of_job:

@@ -6,6 +6,7 @@ What moves is state of one device, or everything on a task (`StateId.everything_
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from jflow.errors import (
     InternalError,
     InvalidArgumentError,
     OpError,
+    UnimplementedError,
 )
 from jflow.state.core.moves import SavedState, StateMoves
 from jflow.state.core.task import ClusterView, ConnectedTasks, new_name
@@ -153,11 +155,16 @@ class StateMover:
             case PutState(task):
                 await self._copies.put()
                 if self._source_task != task:
-                    source, name = self._source_task, self._name
-                    applied = await self._connected.call(source, StateMoves.save_applied, name)
-                    await self._connected.call(task, StateMoves.put_applied, name, *applied)
+                    with suppress(UnimplementedError):  # a task of an earlier version takes part
+                        await self._put_applied()
             case EndHold(task, end):
                 await self._connected.call(task, StateMoves.end, self._name, end)
+
+    async def _put_applied(self) -> None:
+        """Gives the target the steps that the source has applied."""
+        call, name = self._connected.call, self._name
+        applied = await call(self._source_task, StateMoves.save_applied, name)
+        await call(self._target_task, StateMoves.put_applied, name, *applied)
 
     async def _hold(self, task: Task) -> None:
         seconds = self._hold_s

@@ -22,7 +22,7 @@ from jflow.net.protocol import (
     WorkerService,
     liveness_s,
 )
-from jflow.state.core import ClusterMembers, MemberList
+from jflow.state.core import ClusterMembers, TaskMembers
 from jflow.state.fencing import Claim, Fences
 from jflow.state.moves import Gate
 from jflow.state.watch import CoordinatorList, SessionStatus, StatusRequest
@@ -48,7 +48,7 @@ class Master:
         self,
         info: Callable[[], ServerInfo],
         tasks: ClusterTasks,
-        members: MemberList,
+        members: TaskMembers,
         gate: Gate | None = None,
         fences: Fences | None = None,
     ) -> None:

@@ -6,13 +6,13 @@ from jflow.base.cluster import Target, Task, join_address, split_address
 from jflow.base.deadline import Deadline
 from jflow.net.wire import connect
 from jflow.state.core import ClusterMembers
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 
 _CONNECT_S = 10.0
 _JOIN_S = 60.0
 
 
-def join_cluster(target: str, job: str, index: int | None, address: str) -> tuple[Task, Members]:
+def join_cluster(target: str, job: str, index: int | None, address: str) -> tuple[Task, MemberList]:
     """Adds a task to a cluster; see `Server.joining`.
 
     Args:
@@ -34,4 +34,4 @@ def join_cluster(target: str, job: str, index: int | None, address: str) -> tupl
         name, packed = client.call(ClusterMembers.add, job, index, at, _CONNECT_S, deadline)
     finally:
         client.close()
-    return Task.parse(name), Members.from_bytes(packed)
+    return Task.parse(name), MemberList.from_bytes(packed)

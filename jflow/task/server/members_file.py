@@ -11,7 +11,7 @@ import msgspec
 from jflow.base.cluster import Task
 from jflow.base.files import replacing
 from jflow.errors import DataLossError, FailedPreconditionError
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 
 MEMBERS_VARIABLE = "JFLOW_MEMBERS"
 
@@ -32,7 +32,7 @@ class StoredMembers:
         directory = environ.get(MEMBERS_VARIABLE, "")
         return cls(Path(directory, f"{task.job}-{task.index}.json")) if directory else None
 
-    def read(self, task: Task) -> Members | None:
+    def read(self, task: Task) -> MemberList | None:
         """Returns the list; None if there is no file.
 
         Args:
@@ -48,7 +48,7 @@ class StoredMembers:
         except FileNotFoundError:
             return None
         try:
-            members = msgspec.json.decode(content, type=Members)
+            members = msgspec.json.decode(content, type=MemberList)
         except (msgspec.MsgspecError, ValueError) as error:
             raise DataLossError(
                 f"{self._path} has no list of members ({error}); restore it from a backup, or "
@@ -63,7 +63,7 @@ class StoredMembers:
             "cluster again (`jflow server --join`), or use another directory"
         )
 
-    def write(self, members: Members) -> None:
+    def write(self, members: MemberList) -> None:
         """Keeps a list; when this returns, it is on disk. Raises OSError if that fails."""
         with replacing(self._path, mode=0o600) as file:
             file.write(msgspec.json.format(msgspec.json.encode(members)))

@@ -34,9 +34,9 @@ from jflow.net.protocol import (
 )
 from jflow.net.wire import file_system_id
 from jflow.plan.xla import export_platform
-from jflow.state.core import MemberList
+from jflow.state.core import TaskMembers
 from jflow.state.core.membership import MembersFile
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.watch import StatusRequest
 from jflow.task.execution import local_devices, memory_limits
@@ -95,9 +95,9 @@ class RunningServer:
         self.threads = threads
         self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
         self.worker = make_worker(task, devices, self.tasks, threads, roots, take_64_bits)
-        self.members = self.worker.members = MemberList(
+        self.members = self.worker.members = TaskMembers(
             task,
-            Members.first(cluster),
+            MemberList.first(cluster),
             self.tasks,
             LoopDriver(threads),
             terms.file,
@@ -148,10 +148,10 @@ class RunningServer:
     def set_cluster(self, cluster: ClusterSpec) -> None:
         """Sets the addresses of a cluster whose members have not changed since the start."""
         if self.members.members.epoch == 0:
-            self.members.members = Members.first(cluster)
+            self.members.members = MemberList.first(cluster)
             self.tasks.replace_members(cluster, {})
 
-    def _members_changed(self, members: Members) -> None:
+    def _members_changed(self, members: MemberList) -> None:
         """Makes a new list of members count."""
         for task, successor in members.left.items():
             for gate in (self.worker.moves.steps, self.worker.moves.plans):
@@ -223,7 +223,7 @@ class RunningServer:
             abandoned.limit_s = RESTART_LIMIT_S
         abandoned.on_stuck = leave
 
-    async def begin_with(self, members: Members | None) -> None:
+    async def begin_with(self, members: MemberList | None) -> None:
         """Takes the list of members that the server begins with; None for its cluster."""
         if members is not None and members.epoch:
             await self.members.adopt(members.to_bytes())

@@ -25,7 +25,7 @@ from jflow.net.wire import (
 )
 from jflow.plan.validator import VALIDATOR
 from jflow.state.checkpoint_files import ANYWHERE
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
@@ -114,7 +114,7 @@ class Server(Closing):
         self._task = which_task(cluster, definition.job_name, definition.task_index)
         self._filters = definition.cluster_device_filters or ClusterDeviceFilters()
         self._members_file = StoredMembers.of(self._task)
-        self._members: Members | None = None
+        self._members: MemberList | None = None
         self._cluster = self._filters.seen_by(self._task, cluster)
         self._read_members()
         self._protocol = definition.protocol
@@ -197,7 +197,7 @@ class Server(Closing):
         Raises:
           AlreadyExistsError: if the task is up elsewhere, or has left.
           FailedPreconditionError: if the cluster cannot change (`jflow server --members`).
-          UnavailableError: if the keeper of the list of members does not answer.
+          UnavailableError: if the task that changes the list of members does not answer.
         """
         task, members = join_cluster(target, job_name, task_index, address)
         server = cls(members.cluster, task.job, task.index, start=False, **options)

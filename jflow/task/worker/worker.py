@@ -36,13 +36,13 @@ from jflow.plan import Plan
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.state.core import (
     ClaimedRuns,
-    MemberList,
     Staging,
     StateMoves,
     StateSaves,
     StepEffect,
     TaskCore,
     TaskEffects,
+    TaskMembers,
 )
 from jflow.state.fencing import Claim
 from jflow.state.journal import JournalPart
@@ -104,7 +104,7 @@ class Worker:
     """
 
     watched: WatchedTask
-    members: MemberList
+    members: TaskMembers
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
     can_piggyback: ClassVar[bool] = True
 

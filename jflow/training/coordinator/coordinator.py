@@ -28,7 +28,7 @@ from jflow.errors import (
     RestartedError,
     UnavailableError,
 )
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.training.coordinator.engine import Engine
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
@@ -332,7 +332,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._check_open()
         self._engine.remove_worker(index, timeout)
 
-    def _follow(self, members: Members) -> None:
+    def _follow(self, members: MemberList) -> None:
         """Lets workers that have joined the cluster take part, and those that have left leave."""
         self.strategy.take_members(members)
         self._restorer.note_lives()

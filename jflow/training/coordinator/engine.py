@@ -23,7 +23,7 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.state.watch import CoordinatorStatus, WorkerClosures
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.events import (
@@ -279,7 +279,7 @@ class Engine:
         """Takes the present parameter servers, whose loss is one of variables."""
         self._servers = tuple(servers)
 
-    def follow(self, connection: Connection, changed: Callable[[Members], object]) -> None:
+    def follow(self, connection: Connection, changed: Callable[[MemberList], object]) -> None:
         """Calls a function with each new list of the members of a cluster, until `close`."""
         follow_members(connection, self._is_closed, changed)
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from jflow.base.deadline import Deadline
 from jflow.client.functions import Connection
 from jflow.errors import OpError
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 
 _PERIOD_S = 1.0
 _PATIENCE_S = 5.0
 
 
 def follow_members(
-    connection: Connection, closed: threading.Event, changed: Callable[[Members], object]
+    connection: Connection, closed: threading.Event, changed: Callable[[MemberList], object]
 ) -> None:
     """Starts a thread that looks for changes of the members of a cluster, until `closed` is set.
 
@@ -34,7 +34,7 @@ def follow_members(
 
 
 def _follow(
-    connection: Connection, closed: threading.Event, changed: Callable[[Members], object]
+    connection: Connection, closed: threading.Event, changed: Callable[[MemberList], object]
 ) -> None:
     epoch = -1
     while not closed.wait(_PERIOD_S):

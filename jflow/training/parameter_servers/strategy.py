@@ -20,7 +20,7 @@ from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import colocate_with, device, owners
 from jflow.data import Dataset
 from jflow.plan.xla import internals
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.training.parameter_servers import replicas
 from jflow.training.parameter_servers.datasets import DistributedDataset, InputContext
 from jflow.training.parameter_servers.device_setter import Choice, choice_of
@@ -80,7 +80,7 @@ class ParameterServerStrategy:
             )
         self.cluster_spec: ClusterSpec = cluster_of(cluster_resolver)
         self.cluster_resolver = cluster_resolver
-        self._members: Members | None = None
+        self._members: MemberList | None = None
         self._successors: dict[Task, Task] = {}
         self.config = None if config is None else config.copy()
         self.ps_tasks = self._tasks_of(PS_JOB)
@@ -99,7 +99,7 @@ class ParameterServerStrategy:
         """Returns the target of a task, for `jflow.connect` and sessions."""
         return f"grpc://{self.cluster_spec.task_address(task.job, task.index)}?task={task}"
 
-    def take_members(self, members: Members) -> None:
+    def take_members(self, members: MemberList) -> None:
         """Takes the present members of the cluster, of which some may have joined or left.
 
         New variables are requested on the same tasks as before; a request for one that has left

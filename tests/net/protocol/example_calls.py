@@ -42,6 +42,7 @@ def _example(annotation: Any) -> Any:
     fixed: dict[Any, Any] = {
         str: "text",
         int: 7,
+        int | None: 7,
         float: 1.5,
         bool: True,
         bytes: b"bytes",

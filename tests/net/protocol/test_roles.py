@@ -49,6 +49,9 @@ ALLOWED = {
         "called_back": READ,
         "find_waits": READ,
         "list_devices": READ,
+        "members.add": OPERATE,
+        "members.drain": OPERATE,
+        "members.read": READ,
         "publish_coordinator": USE,
         "register_step": READ,
         "release": READ,
@@ -68,7 +71,16 @@ ALLOWED = {
     WORKER: dict.fromkeys(
         [
             *("claims.learn", "effects.decide", "effects.take_over", "inspect"),
-            *("list_coordinators", "moves.end", "moves.hold", "moves.outcome", "moves.put"),
+            *("members.add", "members.adopt", "members.check_leader", "members.read"),
+            *("members.remove", "moves.put_applied", "moves.put_part", "moves.save_applied"),
+            *(
+                "moves.save_part",
+                "list_coordinators",
+                "moves.end",
+                "moves.hold",
+                "moves.outcome",
+                "moves.put",
+            ),
             *("moves.save", "read_journal", "register_plans", "release", "reset", "run_plans"),
             *("saves.close_writes", "saves.commit", "saves.end", "saves.forget", "saves.load"),
             *("saves.pause", "saves.put", "saves.resume", "saves.take", "saves.write"),

@@ -14,8 +14,8 @@ from jflow.base.drivers import LoopDriver
 from jflow.net.protocol import DeviceRecord, OwnTask, Registered, ServerInfo, UnregisteredError
 from jflow.net.protocol.signatures import rpc_of
 from jflow.plan import Feed, Fetch, Plan
-from jflow.state.core import MemberList
-from jflow.state.members import Members
+from jflow.state.core import TaskMembers
+from jflow.state.members import MemberList
 from jflow.task.master import Master
 from jflow.testing import PATIENCE_S, VirtualClock
 
@@ -180,7 +180,7 @@ class Servers:
         self.peers = {task: Peer(self.workers[task]) for task in (PS, OTHER)}
         own = OwnTask(lambda: info(OWN, 1), self.workers[OWN])
         tasks = {OWN: own} | self.peers
-        members = MemberList(OWN, Members.first(CLUSTER), tasks, LoopDriver(), None, None)
+        members = TaskMembers(OWN, MemberList.first(CLUSTER), tasks, LoopDriver(), None, None)
         self.master = Master(lambda: info(OWN, 1), tasks, members)
 
     @property

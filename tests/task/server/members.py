@@ -11,7 +11,7 @@ import pytest
 
 import jflow as tf
 from jflow.cli.watcher import Watcher
-from jflow.state.members import Members
+from jflow.state.members import MemberList
 from jflow.testing import PATIENCE_S, start_servers
 
 PS0, PS1 = "/job:ps/task:0", "/job:ps/task:1"
@@ -33,7 +33,7 @@ class ChangingCluster:
 
     def drain(
         self, task: str, to: str = "", *, hold_s: float = 5.0, seconds: float = PATIENCE_S
-    ) -> Members:
+    ) -> MemberList:
         """Drains a task through another one, and waits until its server has ended."""
         with closing(Watcher([self.target(WORKER_0)], seconds)) as watcher:
             members = watcher.drain(task, to, hold_s)

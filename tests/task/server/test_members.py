@@ -88,7 +88,7 @@ def test_a_session_whose_master_leaves_is_told_so(cluster: ChangingCluster) -> N
         assert session.run(pinned.add) == 1.0
 
 
-def test_the_home_of_state_without_a_request_moves_when_its_task_leaves(
+def test_where_state_is_that_requests_no_device_changes_when_that_task_leaves(
     cluster: ChangingCluster,
 ) -> None:
     free, late = Pinned(""), Pinned("")
@@ -97,12 +97,12 @@ def test_the_home_of_state_without_a_request_moves_when_its_task_leaves(
         assert session.run(free.add) == 1.0
         assert device_of(session, free.add).startswith(PS0)
         members = cluster.drain(PS0)
-        assert (members.home, members.keeper) == (PS1, PS1)
+        assert (members.state_task, members.leader) == (PS1, PS1)
         assert session.run(free.add) == 2.0
     with tf.Session(cluster.target(WORKER_1), graph=late.graph) as session:
         assert session.run(late.add) == 3.0
     members = cluster.drain(WORKER_1)
-    assert members.epoch == 2, "the next keeper keeps the list"
+    assert members.epoch == 2, "the next leader changes the list"
 
 
 def test_state_that_belongs_to_one_session_keeps_its_task(cluster: ChangingCluster) -> None:
@@ -134,14 +134,14 @@ def test_a_step_that_does_not_end_keeps_its_task(cluster: ChangingCluster) -> No
     with graph.as_default(), tf.device(PS1):
         v = tf.Variable(0, name="v")
         queue = tf.FIFOQueue(3, [tf.int32], shapes=[()], shared_name="q")
-        waits = v.assign_add(queue.dequeue())
+        blocked = v.assign_add(queue.dequeue())
         put, init = queue.enqueue(5), v.initializer
     with (
         tf.Session(cluster.target(WORKER_0), graph=graph) as session,
         tf.Session(cluster.target(WORKER_1), graph=graph) as other,
     ):
         session.run(init)
-        started = session.run_async(waits)
+        started = session.run_async(blocked)
         wait_until(lambda: cluster.servers[PS1].worker.running.n_begun > 1)
         with pytest.raises(tf.errors.DeadlineExceededError, match="did not end within"):
             cluster.drain(PS1, hold_s=0.4)
@@ -161,7 +161,7 @@ def test_what_cannot_leave_is_refused_before_anything_moves(cluster: ChangingClu
         cluster.drain(PS1, seconds=1.0)
 
 
-def test_without_a_file_for_the_list_nobody_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_for_the_list_no_task_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JFLOW_MEMBERS", raising=False)
     with ExitStack() as stack:
         cluster = ChangingCluster(stack)
@@ -219,7 +219,7 @@ def test_a_task_that_joins_is_seen_by_new_placements_and_changes_no_old_ones(
         assert device_of(session, free.add).startswith(PS0)
         late = Pinned("")
         with tf.Session(joined.target, graph=late.graph) as other:
-            assert other.run(late.add) == 2.0, "the home is where it was"
+            assert other.run(late.add) == 2.0, "state that requests no device is where it was"
 
 
 def test_a_process_at_another_address_takes_the_place_of_one_that_has_ended(
@@ -241,21 +241,21 @@ def test_a_process_at_another_address_takes_the_place_of_one_that_has_ended(
     assert [str(one) for one in joined.worker.containers.variables()]
 
 
-def test_the_keeper_goes_on_with_its_list_and_tells_those_that_missed_it(
+def test_a_leader_that_restarts_has_its_list_and_tells_those_that_missed_it(
     cluster: ChangingCluster,
 ) -> None:
     cluster.join("worker")
-    keeper, worker = cluster.servers[PS0], cluster.servers[WORKER_1]
-    for server in (keeper, worker):
+    leader, worker = cluster.servers[PS0], cluster.servers[WORKER_1]
+    for server in (leader, worker):
         server.stop()
-    with pytest.raises(tf.errors.UnavailableError, match="keeps the list of members"):
+    with pytest.raises(tf.errors.UnavailableError, match="changes the list of members"):
         cluster.drain(PS1, seconds=1.0)
-    for server in (keeper, worker):
+    for server in (leader, worker):
         server.start()
-    assert keeper.cluster_spec.num_tasks("worker") == 3
+    assert leader.cluster_spec.num_tasks("worker") == 3
     wait_until(lambda: worker.cluster_spec.num_tasks("worker") == 3)
     cluster.drain(PS1)
-    assert keeper.cluster_spec.num_tasks("ps") == 1
+    assert leader.cluster_spec.num_tasks("ps") == 1
 
 
 def test_a_task_that_has_left_does_not_come_back_under_its_name(cluster: ChangingCluster) -> None:
