@@ -34,6 +34,7 @@ from jflow.cli import (
     up,
 )
 from jflow.cli.advice import AdvisingParser
+from jflow.cli.apart import add_apart_option, apart_variables
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.output import say
@@ -207,6 +208,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_stuck_options(server)
     add_save_option(server)
     add_quota_option(server)
+    add_apart_option(server)
     add_log_options(server)
     server.set_defaults(run=_server)
     token = commands.add_parser(
@@ -282,7 +284,8 @@ def _server(options: argparse.Namespace) -> None:
 
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
-    os.environ.update({**stuck_variables(options), **quota_variables(options)})
+    for variables in (stuck_variables, quota_variables, apart_variables):
+        os.environ.update(variables(options))
     restarts = restarts_when_stuck()
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import NoReturn, Protocol, cast
 
 from jflow.plan.apart.messages import LAST, ApartMessage, MessageKind, receive, send
@@ -72,15 +73,13 @@ def run(number: int, module: str, *arguments: int) -> NoReturn:
     """Does work until the peer closes the socket; arguments as of `main`."""
     work = cast(ApartWork, importlib.import_module(module))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with socket.socket(fileno=number) as through:
+    # A ConnectionError says that the process that this one works for has ended.
+    with socket.socket(fileno=number) as through, suppress(ConnectionError):
         work.prepare(through, *arguments)
         send(through, ApartMessage(MessageKind.READY))
         is_last = False
         while not is_last:
-            try:
-                message = receive(through, _MAX_WORK)
-            except ConnectionError:  # the process that this one works for has ended
-                break
+            message = receive(through, _MAX_WORK)
             send(through, ApartMessage(MessageKind.BEGUN))
             reply = work.answer(message.data)
             is_last = used_bytes(1) > _LARGE

@@ -52,7 +52,8 @@ def send(through: socket.socket, message: ApartMessage, deadline: float | None =
     """
     through.settimeout(_left(deadline))
     through.sendall(_HEADER.pack(message.kind, message.flags, len(message.data)))
-    through.sendall(message.data)
+    if message.data:  # sending nothing fails, too, if the other end has taken the rest and closed
+        through.sendall(message.data)
 
 
 def receive(through: socket.socket, limit: int, deadline: float | None = None) -> ApartMessage:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from jflow.base.logs import event
 from jflow.errors import InternalError, OpError
@@ -24,34 +26,49 @@ R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 LINGER_S = 30.0
 """How long an idle process stays that is not needed, in seconds."""
+_PATIENCE_S = 0.5
+"""How long work waits for a busy process before another one is started, in seconds.
 
-Work = Callable[[Callable[[], P]], Any]
+To start one takes a second of a processor.
+"""
+
+_Work = Callable[[Callable[[], P]], Any]
 """Does a piece of work; given a function that returns a process, which may have to start.
 
 That raises InternalError if the process could not be started.
 """
 
 
+class _Item(NamedTuple, Generic[P]):
+    """A piece of work, its future, and when it came."""
+
+    work: _Work[P]
+    future: Future[Any]
+    since: float
+
+
 class ApartQueue(Generic[P]):
     """Gives pieces of work to processes apart, to each one after the other; thread-safe.
 
     The first process is started with the first server of this process, or with the first work, and
-    again if it has ended; it ends some time after the last server. Others are started when work
-    waits, and end some time after they were needed.
+    again if it has ended; it ends some time after the last server. Others are started when work has
+    waited for long, and end some time after they were needed.
 
     Args:
       name: what the processes are, such as "validator", for logs and threads.
       start: starts a process.
-      n_most: the most processes at one time.
+      n_most: returns the most processes at one time.
     """
 
-    def __init__(self, name: str, start: Callable[[], P], n_most: int = 1) -> None:
+    def __init__(
+        self, name: str, start: Callable[[], P], n_most: Callable[[], int] = lambda: 1
+    ) -> None:
         self._name = name
         self._start = start
         self._n_most = n_most
         self._lock = threading.Lock()
         self._lanes: list[_Lane[P]] = [_Lane()]
-        self._waiting: deque[tuple[Work[P], Future[Any]]] = deque()
+        self._waiting: deque[_Item[P]] = deque()
         self._n_users = 0
         self._is_closed = False
 
@@ -66,29 +83,24 @@ class ApartQueue(Generic[P]):
         """How many pieces of work wait for a process."""
         return len(self._waiting)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
-
     def start(self) -> None:
         """Starts a process in the background; it runs until `stop` has been called as often."""
         with self._lock:
             self._n_users += 1
-            self._wake_idle()
+            self._wake_idle(len(self._lanes))
 
     def stop(self) -> None:
         """Undoes one call of `start`; after the last one, processes end when they are idle."""
         with self._lock:
             self._n_users -= 1
-            self._wake_idle()
+            self._wake_idle(len(self._lanes))
 
     def adopt(self, process: P) -> None:
         """Takes a process as the first one. Call it before anything else."""
         self._lanes[0].process = process
 
     def put(self, work: Callable[[Callable[[], P]], R]) -> Future[R]:
-        """Adds a piece of work; see `Work`.
+        """Adds a piece of work; see `_Work`.
 
         Returns:
           What it returns or raises; InternalError if the queue is closed.
@@ -99,11 +111,11 @@ class ApartQueue(Generic[P]):
             if self._is_closed:
                 future.set_exception(InternalError(f"this process ends; it has no {self._name}"))
                 return future
-            self._waiting.append((work, future))
+            self._waiting.append(_Item(work, future, time.monotonic()))
             n_idle = sum(not lane.is_busy for lane in self._lanes)
-            if len(self._waiting) > n_idle and len(self._lanes) < self._n_most:
+            if len(self._waiting) > n_idle and len(self._lanes) < self._n_most():
                 self._lanes.append(_Lane())
-            self._wake_idle()
+            self._wake_idle(len(self._waiting))
         return future
 
     def close(self) -> None:
@@ -120,15 +132,15 @@ class ApartQueue(Generic[P]):
             assert lane.thread is not None
             lane.thread.join()
 
-    def _wake_idle(self) -> None:
-        """Wakes the lanes without work, and starts their threads. The lock must be held."""
-        for lane in self._lanes:
+    def _wake_idle(self, n: int) -> None:
+        """Wakes up to `n` lanes without work, those with a process first. The lock must be held."""
+        idle = [lane for lane in self._lanes if not lane.is_busy]
+        for lane in sorted(idle, key=lambda one: one.process is None)[:n]:
             if lane.thread is None and not self._is_closed:
                 if lane is self._lanes[0]:
                     atexit.register(_close_at_exit, self, os.getpid())
                 lane.begin(self._serve, f"jflow {self._name}")
-            if not lane.is_busy:
-                lane.wake()
+            lane.wake()
 
     # The thread of a lane ---------------------------------------------------------------------
 
@@ -136,32 +148,62 @@ class ApartQueue(Generic[P]):
         while not self._is_closed:
             if lane.process is not None and lane.process.has_ended:
                 lane.process = None
-            item = self._next(lane)
+            item = self._next(lane) if lane is self._lanes[0] or self._is_ready(lane) else None
             if item is not None:
-                self._do(lane, *item)
+                self._do(lane, item.work, item.future)
                 continue
             if lane.process is None and self._keeps(lane) and not lane.has_failed:
                 with suppress(InternalError):  # work that comes tries it again, and gets the error
                     self._process(lane)
-            lane.wait(None if self._keeps(lane) else LINGER_S, self._note_end)
+            lane.wait(self._wait_s(lane), self._note_end)
         if lane.process is not None:
             lane.process.end()
         while (item := self._next(lane)) is not None:
-            item[1].set_exception(InternalError(f"this process ends; it has no {self._name}"))
+            item.future.set_exception(InternalError(f"this process ends; it has no {self._name}"))
+        with self._lock:
+            lane.end()
 
     def _keeps(self, lane: _Lane[P]) -> bool:
         """Whether a lane has a process although there is no work."""
         return lane is self._lanes[0] and self._n_users > 0
 
-    def _next(self, lane: _Lane[P]) -> tuple[Work[P], Future[Any]] | None:
+    def _wait_s(self, lane: _Lane[P]) -> float | None:
+        """Returns after how long a lane without work looks around, or ends its process."""
+        if lane.process is not None:
+            return None if self._keeps(lane) else LINGER_S
+        return _PATIENCE_S if self._waiting and lane is not self._lanes[0] else None
+
+    def _is_ready(self, lane: _Lane[P]) -> bool:
+        """Whether another lane than the first one has a process that is ready; may start one.
+
+        Work is not for it before: the others may have done it until then.
+        """
+        try:
+            if lane.process is None and self._needs_more():
+                self._process(lane).await_ready()
+        except InternalError:  # which the work meets, if the first lane cannot start one either
+            with self._lock:
+                self._lanes[0].wake()
+            return False
+        return lane.process is not None
+
+    def _needs_more(self) -> bool:
+        """Whether work has waited for long, and not for a process that starts."""
+        processes = [lane.process for lane in self._lanes]
+        if any(one is not None and not one.is_ready for one in processes):
+            return False
+        with self._lock:
+            oldest = self._waiting[0].since if self._waiting else math.inf
+        return time.monotonic() - oldest >= _PATIENCE_S
+
+    def _next(self, lane: _Lane[P]) -> _Item[P] | None:
         with self._lock:
             lane.is_busy = bool(self._waiting)
             return self._waiting.popleft() if self._waiting else None
 
     def _process(self, lane: _Lane[P]) -> P:
         """Returns the process of a lane; starts it if there is none."""
-        if self._is_closed:
-            raise InternalError(f"this process ends; it has no {self._name}")
+        self._check_open()
         if lane.process is None or lane.process.has_ended:
             lane.process = None
             try:
@@ -170,9 +212,14 @@ class ApartQueue(Generic[P]):
                 _LOG.exception("the %s could not be started", self._name)
                 lane.has_failed = True
                 raise InternalError(f"the {self._name} could not be started: {error}") from None
+            self._check_open()  # what has closed it meanwhile does not know this process
         return lane.process
 
-    def _do(self, lane: _Lane[P], work: Work[P], future: Future[Any]) -> None:
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InternalError(f"this process ends; it has no {self._name}")
+
+    def _do(self, lane: _Lane[P], work: _Work[P], future: Future[Any]) -> None:
         error: Exception
         try:
             result = work(lambda: self._process(lane))
@@ -221,17 +268,24 @@ class _Lane(Generic[P]):
         self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
         self.thread.start()
 
+    def end(self) -> None:
+        """Ends what `begin` has begun, on its thread."""
+        for one in (self._wake, self._woken):
+            if one is not None:
+                one.close()
+        self._wake = self._woken = None
+
     def wake(self) -> None:
-        """Ends the next or present `wait`."""
+        """Ends the next or present `wait`. The lock of the queue must be held."""
         if self._wake is not None:
             with suppress(BlockingIOError):  # it is about to wake
                 self._wake.send(b"x")
 
-    def wait(self, linger_s: float | None, note_end: Callable[[ApartProcess], object]) -> None:
+    def wait(self, limit_s: float | None, note_end: Callable[[ApartProcess], object]) -> None:
         """Waits for work, or for an idle process to end.
 
         Args:
-          linger_s: after how long the process is ended, in seconds; None if it stays.
+          limit_s: the longest time, in seconds, after which the process is ended; None for ever.
           note_end: called with a process that has ended by itself.
         """
         poll, process, woken = select.poll(), self.process, self._woken
@@ -239,8 +293,7 @@ class _Lane(Generic[P]):
         poll.register(woken, select.POLLIN)
         if process is not None:
             poll.register(process, select.POLLIN)
-        limit = None if linger_s is None or process is None else linger_s * 1000
-        ready = {file for file, _ in poll.poll(limit)}
+        ready = {file for file, _ in poll.poll(None if limit_s is None else limit_s * 1000)}
         if woken.fileno() in ready:
             woken.recv(4096)
         if process is None:

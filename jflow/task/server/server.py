@@ -44,6 +44,7 @@ from jflow.net.wire import (
     load_tls,
     load_users,
 )
+from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla import export_platform
 from jflow.state.checkpoint_files import ANYWHERE
@@ -52,6 +53,7 @@ from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
 from jflow.task.execution import local_devices, memory_limits
 from jflow.task.master import Master
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
+from jflow.task.server.apart import check_can_compile_apart, compiles_apart
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.task.server.metrics import METRICS, MetricsServer, serve_metrics
@@ -85,7 +87,8 @@ class Server(Closing):
     for its task, and serves only callers that mean this task and prove that they have the token of
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
-    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level. With
+    JFLOW_COMPILE_APART=1, processes of their own compile its programs, on CPUs only.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
@@ -111,6 +114,7 @@ class Server(Closing):
         certificate is not valid.
       NotFoundError: if the protocol is unknown, or a certificate does not exist.
       PermissionDeniedError: if other users may read or replace the token or a certificate.
+      UnimplementedError: if JFLOW_COMPILE_APART is 1 and a device is not a CPU.
       UnknownError: if the port is in use.
     """
 
@@ -212,17 +216,27 @@ class Server(Closing):
             location = location_at(hosts)
             counts = {} if self._config is None else self._config.device_count
             terms = _Terms(
-                load_secret(), load_users(), cluster_name(), location, self._defaults, counts
+                load_secret(),
+                load_users(),
+                cluster_name(),
+                location,
+                self._defaults,
+                counts,
+                compiles_apart(),
             )
             limit_s = abandoned_limit_s()
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
+            if terms.compiles_apart:
+                make = partial(make, compiled_by=COMPILER.compile)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
             self._running = SERVERS.run_coroutine(starting)
             SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s, limit_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
             VALIDATOR.start()
+            if terms.compiles_apart:
+                COMPILER.start()
             try:
                 token = terms.secret.key(METRICS).hex()
                 self._metrics = serve_metrics(self._task, self._look, tls, token)
@@ -275,6 +289,8 @@ class Server(Closing):
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
             VALIDATOR.stop()
+            if running.compiles_apart:
+                COMPILER.stop()
             event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
 
@@ -333,6 +349,7 @@ class _Terms(NamedTuple):
       secret, users, cluster_name, location: see `Endpoint`.
       session_defaults: see `ServerInfo`.
       device_counts: the largest number of devices of a type.
+      compiles_apart: whether other processes compile programs.
     """
 
     secret: Secret
@@ -341,6 +358,7 @@ class _Terms(NamedTuple):
     location: ServerLocation
     session_defaults: bytes
     device_counts: Mapping[str, int]
+    compiles_apart: bool = False
 
 
 class _Running:
@@ -357,7 +375,10 @@ class _Running:
         make_worker: Callable[..., Worker],
     ) -> None:
         devices = local_devices(task, terms.device_counts)
+        if terms.compiles_apart:
+            check_can_compile_apart(devices.values())
         incarnation = secrets.randbits(63) + 1
+        self.compiles_apart = terms.compiles_apart
         self.threads = threads
         self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
         self.worker = make_worker(task, devices, self.tasks, threads, roots, take_64_bits)

@@ -206,7 +206,7 @@ def test_a_validator_ends_with_its_parent() -> None:
 def test_what_a_local_session_traces_itself_is_not_validated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_: ApartQueue[Any]) -> None:
+    def fail(*_: Any) -> None:
         raise AssertionError("a validator is started")
 
     monkeypatch.setattr(ApartQueue, "_wake_idle", fail)
