@@ -164,7 +164,7 @@ def _short_collections():
 def _one_validator():
     """The validator of this process stays between tests with servers; to start takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jflow.plan.validator.validator._LINGER_S", 3600.0)
+        patch.setattr("jflow.plan.apart.queue.LINGER_S", 3600.0)
         yield
 
 

@@ -35,6 +35,7 @@ from jflow.cli import (
     up,
 )
 from jflow.cli.advice import AdvisingParser
+from jflow.cli.apart import add_apart_option, apart_variables
 from jflow.cli.dashboard import command as dashboard
 from jflow.cli.logs import add_log_options, log_options
 from jflow.cli.members import add_members_options, check_joining, members_variables
@@ -210,6 +211,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_stuck_options(server)
     add_save_option(server)
     add_quota_option(server)
+    add_apart_option(server)
     add_log_options(server)
     server.set_defaults(run=_server)
     token = commands.add_parser(
@@ -285,7 +287,7 @@ def _server(options: argparse.Namespace) -> None:
 
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = options.metrics
-    for variables in (stuck_variables, quota_variables, members_variables):
+    for variables in (stuck_variables, quota_variables, apart_variables, members_variables):
         os.environ.update(variables(options))
     restarts = restarts_when_stuck()
     roots = {"data_roots": options.data_root, "checkpoint_roots": options.checkpoint_root}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
+from jflow.cli.apart import add_apart_option, apart_variables
 from jflow.cli.dashboard.command import served
 from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.output import say
@@ -49,6 +50,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_stuck_options(up)
     add_save_option(up)
     add_quota_option(up)
+    add_apart_option(up)
     add_log_options(up)
     up.add_argument(
         "--threads",
@@ -93,7 +95,7 @@ def _up(options: argparse.Namespace) -> int:
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
     log_options(options)  # refuses variables that the tasks would refuse
-    for variables in (log_variables, stuck_variables, quota_variables):
+    for variables in (log_variables, stuck_variables, quota_variables, apart_variables):
         os.environ.update(variables(options))
     if options.metrics is not None:
         os.environ["JFLOW_METRICS"] = f"{options.metrics}+"

@@ -23,8 +23,10 @@ from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.logs import LogOptions, log_to_stderr
 from jflow.errors import OpError
 from jflow.net.wire import remove_own_sockets
+from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 from jflow.task.server import Server
+from jflow.task.server.apart import VARIABLE as COMPILE_APART
 from jflow.task.server.stuck import STUCK_EXIT_CODE, restarts_when_stuck
 
 
@@ -38,6 +40,8 @@ def main(server_type: Callable[..., Server] = Server) -> int:
       The exit code: 0, or `STUCK_EXIT_CODE`.
     """
     VALIDATOR.fork()  # nothing of JAX has been started yet
+    if os.environ.get(COMPILE_APART) == "1":
+        COMPILER.fork()
     job, index = sys.argv[1], int(sys.argv[2])
     cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)

@@ -18,6 +18,7 @@ NAMES: Mapping[str, str] = {
     "checkpoint.committed": "a checkpoint is on the disk; the one that it replaces is there too",
     "client.before_reconnect": "a client that lost its connection is about to connect again",
     "client.before_repeat": "a client is about to repeat a step whose answer was lost",
+    "compiler.before_compile": "the process that compiles has received a program",
     "master.after_register": "every task has registered its plans; the client has no answer yet",
     "master.after_commit": "every task has committed a step; the client has no answer yet",
     "master.before_commit": "every task has staged a step; none has been told to commit it",

@@ -16,7 +16,7 @@ from jflow.compiler.lowering.explain import explained
 from jflow.compiler.lowering.export import export
 from jflow.compiler.lowering.segment import Lowered
 from jflow.plan.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
-from jflow.plan.xla.compile import jitted
+from jflow.plan.xla.compilation import jitted
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
 from jflow.plan.xla.validation import is_dynamic

@@ -11,10 +11,11 @@ import psutil
 
 from jflow.launch.testing.processes import shared_pids
 from jflow.launch.testing.waiting import PATIENCE_S, wait_until
+from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 
 _FOR_THE_PROCESS = re.compile(
-    r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)"
+    r"jflow servers|jflow (validator|compiler)|asyncio_|Thread-\d+ \(_poll_wrapper\)"
 )
 """Names of threads that stay for the life of the process once started; the last is gRPC's."""
 
@@ -50,7 +51,7 @@ def _live_resources() -> set[str]:
     """Returns the child processes, listening ports and threads of this process, as texts."""
     this = psutil.Process()
     # These live as long as the process once they are needed.
-    permanent = {VALIDATOR.pid, *shared_pids()}
+    permanent = {VALIDATOR.pid, *COMPILER.pids, *shared_pids()}
     held = {
         f"process {child.pid}"
         for child in this.children(recursive=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from jflow.plan.xla.compilation import Compile, compile_here
 from jflow.plan.xla.compile import CompiledProgram, compile_exported
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shared_cache import SharedCache
@@ -20,9 +21,11 @@ class ProgramCache:
 
     Args:
       capacity: maximum number of executables; registered plans keep theirs in any case.
+      compiled_by: what compiles them.
     """
 
-    def __init__(self, capacity: int = 512) -> None:
+    def __init__(self, capacity: int = 512, compiled_by: Compile = compile_here) -> None:
+        self._compiled_by = compiled_by
         self._executables: SharedCache[_Key, CompiledProgram] = SharedCache(capacity)
 
     @property
@@ -45,9 +48,11 @@ class ProgramCache:
 
         Raises:
           InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
+          DeadlineExceededError, InternalError: as what compiles it.
         """
         return self._executables.get(
-            (digest, device, donated), lambda: compile_exported(source(), device, donated)
+            (digest, device, donated),
+            lambda: compile_exported(source(), device, donated, self._compiled_by),
         )
 
     def future_of(

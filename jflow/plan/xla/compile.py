@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,9 +15,11 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan.xla import internals
+from jflow.plan.xla.compilation import Compile, CompileRequest, Sizes, compile_here, jitted
 from jflow.plan.xla.hardware import DeviceOrMesh
-from jflow.plan.xla.mesh_program import MeshProgram
+from jflow.plan.xla.mesh_program import N_COMPILED, MeshProgram
 from jflow.plan.xla.modules import check_module
+from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.validation import ValidProgram, is_dynamic
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
@@ -92,31 +94,38 @@ def _loops_are_bounded(hlo: str) -> bool:
 
 
 def compile_exported(
-    valid: ValidProgram, device: DeviceOrMesh, donated: tuple[int, ...]
+    valid: ValidProgram,
+    device: DeviceOrMesh,
+    donated: tuple[int, ...],
+    compiled_by: Compile = compile_here,
 ) -> CompiledProgram:
     """Compiles a program that was exported in this or another process.
 
-    One for a mesh is compiled when it is called; see `MeshProgram`.
+    One for a mesh is compiled when it is called; see `MeshProgram`. One of symbolic sizes is
+    compiled when it is called, too, again for each new size.
+
+    Args:
+      valid: the program.
+      device: the device or mesh.
+      donated: the positions of the donated arguments.
+      compiled_by: what compiles it.
 
     Raises:
       InvalidArgumentError: if it is for another platform, or XLA refuses it.
+      DeadlineExceededError, InternalError: as `compiled_by`.
     """
     try:
         if isinstance(device, jax.sharding.Mesh):
-            on_mesh = MeshProgram(valid, device, donated)
+            on_mesh = MeshProgram(valid, device, donated, compiled_by)
             # No estimate of its time counts: it waits for all devices of the mesh.
             _note(on_mesh, valid, is_bounded=False)
             return on_mesh
         exported = jax.export.deserialize(bytearray(valid.data))
-        program = jitted(exported.call, device, donated)
+        request = CompileRequest(valid, exported, device, donated)
         if is_dynamic(exported.in_avals):
-            # Compiled again for each new size; JAX checks the types of arguments.
-            is_checked = valid.is_own and not valid.facts.calls_native
-            dynamic: CompiledProgram = program if is_checked else _checked(program)
-            _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
-            return dynamic
+            return _dynamic(request, compiled_by)
         # An ahead-of-time executable refuses arguments of other types that a client may send.
-        executable: Any = program.lower(*_shapes(exported.in_avals)).compile()
+        executable: Any = compiled_by(request)
         bounded = not valid.facts.has_loops or _loops_are_bounded(executable.as_text())
         _note(executable, valid, is_bounded=bounded)
         return executable  # type: ignore[no-any-return]
@@ -124,9 +133,54 @@ def compile_exported(
         raise
     except Exception as error:
         # The program may come from another process; JAX raises many kinds of errors for bad ones.
-        raise InvalidArgumentError(
-            f"a program of {len(valid.data)} bytes cannot be compiled for {device}: {error}"
-        ) from error
+        raise _refused(valid, device, error) from error
+
+
+def _dynamic(request: CompileRequest, compiled_by: Compile) -> CompiledProgram:
+    """Returns a program of symbolic sizes, which is compiled for each new size."""
+    valid, device = request.valid, request.on
+    if compiled_by is not compile_here:
+        by_size = _BySize(request, compiled_by)
+        # What calls it must be able to wait: for a process that compiles other programs, too.
+        _note(by_size, valid, is_bounded=False)
+        return by_size
+    assert isinstance(device, jax.Device)
+    program: CompiledProgram = jitted(request.exported.call, device, request.donated)
+    # JAX checks the types of arguments.
+    is_checked = valid.is_own and not valid.facts.calls_native
+    dynamic = program if is_checked else _checked(program)
+    _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
+    return dynamic
+
+
+class _BySize:
+    """A program of symbolic sizes for one device that something else than JAX's jit compiles."""
+
+    def __init__(self, request: CompileRequest, compiled_by: Compile) -> None:
+        self._request = request
+        self._compiled_by = compiled_by
+        self._compiled: SharedCache[Sizes, CompiledProgram] = SharedCache(N_COMPILED)
+
+    def __call__(self, *args: Any) -> list[jax.Array]:
+        """Runs the program. Raises as `compile_exported`, and TypeError for other arguments."""
+        sizes = tuple(map(np.shape, args))
+        return self._compiled.get(sizes, lambda: self._compile(sizes))(*args)
+
+    def _compile(self, sizes: Sizes) -> CompiledProgram:
+        request = replace(self._request, sizes=sizes)
+        try:
+            compiled: CompiledProgram = self._compiled_by(request)
+        except OpError:
+            raise
+        except Exception as error:
+            raise _refused(request.valid, request.on, error) from error
+        return compiled
+
+
+def _refused(valid: ValidProgram, device: DeviceOrMesh, error: Exception) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"a program of {len(valid.data)} bytes cannot be compiled for {device}: {error}"
+    )
 
 
 def _note(executable: CompiledProgram, valid: ValidProgram, *, is_bounded: bool) -> None:
@@ -150,19 +204,3 @@ def _checked(program: Any) -> CompiledProgram:
         return results
 
     return call
-
-
-def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
-    """Returns `fun` jitted for one device."""
-    here = jax.sharding.SingleDeviceSharding(device)
-    return jax.jit(
-        fun,
-        keep_unused=True,
-        donate_argnums=donated,
-        in_shardings=here,
-        out_shardings=here,
-    )
-
-
-def _shapes(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]

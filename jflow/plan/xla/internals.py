@@ -23,6 +23,7 @@ import numpy as np
 from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.export import shape_poly
 from jax._src.interpreters import mlir, pxla
+from jax._src.lax import linalg
 from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
@@ -48,6 +49,7 @@ NEEDED: Any = (
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
     shape_poly.ShapeEvaluator,
     *(pxla.batched_device_put, traceback_util._exclude_paths),
+    linalg.initialize_lapack,
     *(core.internal_mutable_array_effect, types.AbstractRef, discharge.discharge_state),
     xla_bridge.backends_are_initialized,
 )
@@ -185,6 +187,13 @@ def refined_program(lowered: Any) -> Any:
     module = lowered.compiler_ir("stablehlo")
     with module.context:
         return mlir.refine_polymorphic_shapes(module)
+
+
+load_lapack: Callable[[], None] = linalg.initialize_lapack
+"""Finds the functions of LAPACK that programs call; JAX does so when it lowers the first of them.
+
+A program that was compiled in another process is not lowered here, and would call a null pointer.
+"""
 
 
 ARGUMENT_ERRORS: Any = (TypeError, ValueError, ir.MLIRError)

@@ -18,14 +18,13 @@ import jax.export
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 
-from jflow.errors import InvalidArgumentError
-from jflow.plan.xla import internals
+from jflow.errors import DeadlineExceededError, InternalError, InvalidArgumentError
+from jflow.plan.xla.compilation import Compile, CompileRequest, compile_here
 from jflow.plan.xla.host_view import host_view
-from jflow.plan.xla.modules import check_module
 from jflow.plan.xla.shared_cache import SharedCache
 from jflow.plan.xla.validation import ValidProgram, is_dynamic
 
-_N_COMPILED = 64
+N_COMPILED = 64
 """How many compiled forms of a program are kept: for shardings, and for sizes."""
 
 Kept = Sequence[Sharding | None]
@@ -70,9 +69,18 @@ class MeshProgram:
       valid: the program.
       mesh: the mesh.
       donated: the positions of the donated arguments.
+      compiled_by: what compiles it.
     """
 
-    def __init__(self, valid: ValidProgram, mesh: Mesh, donated: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        valid: ValidProgram,
+        mesh: Mesh,
+        donated: tuple[int, ...],
+        compiled_by: Compile = compile_here,
+    ) -> None:
+        self._valid = valid
+        self._compiled_by = compiled_by
         self._exported = jax.export.deserialize(bytearray(valid.data))
         if self._exported.nr_devices != mesh.size:
             raise InvalidArgumentError(
@@ -82,7 +90,7 @@ class MeshProgram:
         self._mesh = mesh
         self._donated = donated
         self._is_dynamic = is_dynamic(self._exported.in_avals)
-        self._compiled: SharedCache[_Form, Any] = SharedCache(_N_COMPILED)
+        self._compiled: SharedCache[_Form, Any] = SharedCache(N_COMPILED)
 
     def compilation(self, *args: Any, kept: Kept = ()) -> Compilation | None:
         """Returns the compilation for such arguments; None if the program is compiled for them.
@@ -140,32 +148,20 @@ class MeshProgram:
         return self._compiled.get(form, partial(self._compile, form))
 
     def _compile(self, form: _Form) -> Any:
-        exported = self._exported
-        results = [*form.kept, *[None] * (len(exported.out_avals) - len(form.kept))]
-        program = jax.jit(
-            exported.call,
-            keep_unused=True,
-            donate_argnums=self._donated,
-            out_shardings=results,
+        request = CompileRequest(
+            self._valid,
+            self._exported,
+            self._mesh,
+            self._donated,
+            form.sizes,
+            form.shardings,
+            form.kept,
         )
-        shapes = [
-            jax.ShapeDtypeStruct(
-                aval.shape if form.sizes is None else form.sizes[i], aval.dtype, sharding=sharding
-            )
-            for i, (aval, sharding) in enumerate(
-                zip(exported.in_avals, form.shardings, strict=True)
-            )
-        ]
         try:
-            with jax.enable_x64(True), jax.set_mesh(self._mesh):
-                lowered = program.lower(*shapes)
-                if self._is_dynamic:
-                    refined = internals.refined_program(lowered)
-                    with refined.context:
-                        check_module(
-                            refined, sizes_known=True, is_refined=True, n_devices=self._mesh.size
-                        )
-                return lowered.compile()
+            with jax.enable_x64(True):
+                return self._compiled_by(request)
+        except (DeadlineExceededError, InternalError):
+            raise
         except Exception as error:
             # JAX raises many kinds of errors, and the program may come from another process.
             raise InvalidArgumentError(

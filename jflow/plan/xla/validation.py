@@ -35,11 +35,13 @@ class ValidProgram:
       data: a serialized `jax.export.Exported`.
       facts: what is known about its module.
       is_own: whether this process has exported it itself.
+      digest: its name in the plans that run it; "" if no plan has named it.
     """
 
     data: bytes
     facts: ModuleFacts
     is_own: bool = False
+    digest: str = ""
 
 
 def validated(data: bytes) -> ValidProgram:

@@ -16,7 +16,12 @@ from jax.sharding import Mesh
 
 from jflow.base.packing import Keywords
 from jflow.base.text import bytes_text
-from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import (
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
 from jflow.plan import (
     CALLBACK,
     Call,
@@ -184,7 +189,11 @@ class _Linker:
                 run, None, (), Latency(0.0), variables, self._keys, creator=self.creator
             )
         constants = tuple(self.constant(digest) for digest in program.constants)
-        compiled = self.executable(program)
+        try:
+            compiled = self.executable(program)
+        except (DeadlineExceededError, InternalError) as error:
+            error.with_context(op=run.op, doing=f"{run.op!r} cannot be compiled")
+            raise
         self._check_memory(run, compiled)
         call = _without_nan_check(compiled) if self._checks_nans else compiled
         call = self.wrap(program, call)

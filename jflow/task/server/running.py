@@ -41,6 +41,7 @@ from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.watch import StatusRequest
 from jflow.task.execution import local_devices, memory_limits
 from jflow.task.master import Master
+from jflow.task.server.apart import check_can_compile_apart
 from jflow.task.server.loop import take_64_bits
 from jflow.task.server.quotas import quotas_of
 from jflow.task.server.slow_steps import SlowSteps
@@ -65,6 +66,7 @@ class ServerTerms(NamedTuple):
       device_counts: the largest number of devices of a type.
       file: keeps that list; None if it cannot keep it.
       filters: which tasks it sees.
+      compiles_apart: whether other processes compile programs.
     """
 
     secret: Secret
@@ -75,6 +77,7 @@ class ServerTerms(NamedTuple):
     device_counts: Mapping[str, int]
     file: MembersFile | None
     filters: ClusterDeviceFilters
+    compiles_apart: bool = False
 
 
 class RunningServer:
@@ -91,6 +94,9 @@ class RunningServer:
         make_worker: Callable[..., Worker],
     ) -> None:
         devices = local_devices(task, terms.device_counts)
+        if terms.compiles_apart:
+            check_can_compile_apart(devices.values())
+        self.compiles_apart = terms.compiles_apart
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)

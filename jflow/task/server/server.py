@@ -23,12 +23,14 @@ from jflow.net.wire import (
     load_tls,
     load_users,
 )
+from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 from jflow.state.checkpoint_files import ANYWHERE
 from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
+from jflow.task.server.apart import compiles_apart
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.joining import join_cluster
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads
@@ -59,7 +61,8 @@ class Server(Closing):
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
     What it logs goes to standard error if JFLOW_LOG is set, which names a level. It keeps the list
-    of members in the directory JFLOW_MEMBERS, and begins with the one that it finds there.
+    of members in the directory JFLOW_MEMBERS, and begins with the one that it finds there. With
+    JFLOW_COMPILE_APART=1, processes of their own compile its programs, on CPUs only.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
@@ -85,6 +88,7 @@ class Server(Closing):
         certificate is not valid.
       NotFoundError: if the protocol is unknown, or a certificate does not exist.
       PermissionDeniedError: if other users may read or replace the token or a certificate.
+      UnimplementedError: if JFLOW_COMPILE_APART is 1 and a device is not a CPU.
       UnknownError: if the port is in use.
     """
 
@@ -230,10 +234,13 @@ class Server(Closing):
                 counts,
                 self._members_file,
                 self._filters,
+                compiles_apart(),
             )
             limit_s = abandoned_limit_s()
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
+            if terms.compiles_apart:
+                make = partial(make, compiled_by=COMPILER.compile)
             parts = (hosts, transport, terms, self._roots, make)
             starting = start_server(self._task, self._cluster, *parts)
             self._running = SERVERS.run_coroutine(starting)
@@ -242,6 +249,8 @@ class Server(Closing):
             SERVERS.run_coroutine(self._running.begin_with(self._members))
             self._cluster = self.cluster_spec
             VALIDATOR.start()
+            if terms.compiles_apart:
+                COMPILER.start()
             try:
                 token = terms.secret.key(METRICS).hex()
                 self._metrics = serve_metrics(self._task, self._look, tls, token)
@@ -294,6 +303,8 @@ class Server(Closing):
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
             VALIDATOR.stop()
+            if running.compiles_apart:
+                COMPILER.stop()
             event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
 

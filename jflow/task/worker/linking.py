@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,12 @@ import numpy as np
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers.loop import all_of
 from jflow.base.values import memory_bytes
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol import Array, Artifacts
 from jflow.plan import Plan, Program
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla.cache import ProgramCache
+from jflow.plan.xla.compilation import Compile, compile_here
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.export import digest_of
 from jflow.plan.xla.hardware import DeviceOrMesh
@@ -91,20 +93,25 @@ class PlanLinker:
       task: the task.
       devices: this process's devices by name.
       threads: compile and link.
+      compiled_by: what compiles programs.
 
     Attributes:
       programs: the cache of compiled programs.
     """
 
     def __init__(
-        self, task: Task, devices: Mapping[Device, DeviceOrMesh], threads: ThreadPoolExecutor
+        self,
+        task: Task,
+        devices: Mapping[Device, DeviceOrMesh],
+        threads: ThreadPoolExecutor,
+        compiled_by: Compile = compile_here,
     ) -> None:
         self._task = task
         self._devices = devices
         self._threads = threads
         self._constants = ConstantCache()
         self._memory = program_limits(devices)
-        self.programs = ProgramCache()
+        self.programs = ProgramCache(compiled_by=compiled_by)
 
     def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
         """Checks that plans are for this task's devices and that artifacts have their digests."""
@@ -151,6 +158,7 @@ class PlanLinker:
           DroppedError: if an artifact is not cached any more.
           InvalidArgumentError: if a program is refused or cannot be compiled, or a plan is
             malformed.
+          DeadlineExceededError, InternalError: as what compiles programs.
         """
         valid = await self._validate(plans, artifacts)
         await self._compile(plans, valid)
@@ -184,9 +192,11 @@ class PlanLinker:
             if program_future is not None and not program_future.done():
                 await asyncio.wait([asyncio.wrap_future(program_future)])
         if len(work) > 1:
-            await all_of(
-                loop.run_in_executor(self._threads, self._executable, *each, valid) for each in work
-            )
+            with suppress(InternalError):  # `_link` meets it again, and knows the operation
+                await all_of(
+                    loop.run_in_executor(self._threads, self._executable, *each, valid)
+                    for each in work
+                )
 
     def _link(
         self,

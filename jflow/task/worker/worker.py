@@ -34,6 +34,7 @@ from jflow.net.protocol import (
 )
 from jflow.plan import Plan
 from jflow.plan.trace.record import Recorder, TaskRecord
+from jflow.plan.xla.compilation import Compile, compile_here
 from jflow.state.core import (
     ClaimedRuns,
     Staging,
@@ -85,6 +86,7 @@ class Worker:
       roots: the directories that readers may read; none if None.
       thread_started: each thread that runs programs calls it first.
       checkpoint_roots: the directories that checkpoints may be in; none if None.
+      compiled_by: what compiles programs.
 
     Attributes:
       long_programs: runs programs that may take long.
@@ -117,6 +119,7 @@ class Worker:
         roots: AllowedDirectories | None = None,
         thread_started: Callable[[], object] | None = None,
         checkpoint_roots: AllowedDirectories | None = None,
+        compiled_by: Compile = compile_here,
     ) -> None:
         self._devices = devices = DevicesOfTask(devices)
         self._handles = itertools.count(1)
@@ -136,7 +139,7 @@ class Worker:
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
-        self._linker = PlanLinker(task, devices, threads)
+        self._linker = PlanLinker(task, devices, threads, compiled_by)
         self.programs = self._linker.programs
         self.moves = StateMoves(state, lambda one: ends_with(task, one, self._registered.values()))
         self.usage = StepUsage(task, containers.usage)

@@ -384,6 +384,19 @@ def test_a_master_that_dies_before_it_answers_has_done_the_update_once() -> None
                 assert session.run(x) == expected
 
 
+@reaches("compiler.before_compile")
+def test_a_compiler_that_dies_fails_the_step_and_not_the_task() -> None:
+    points = {WORKER: {"compiler.before_compile": Kill()}}
+    apart = {"JFLOW_COMPILE_APART": "1"}
+    with ProcessCluster(ps=0, points=points, environment=apart) as cluster:
+        with tf.Session(cluster.target(), config=PATIENT) as session:
+            with pytest.raises(tf.errors.InternalError, match=r"cannot be compiled: .* SIGKILL"):
+                session.run(tf.constant(1.0) + 1)
+            assert session.run(tf.constant(2.0) * 3) == 6.0
+        assert cluster.points().reached("compiler.before_compile") == 1
+        assert cluster.exit_code() is None
+
+
 def test_a_pause_in_another_process_lasts_until_its_release(threads: ThreadPoolExecutor) -> None:
     with ProcessCluster(ps=0, points={WORKER: {"worker.before_run": Pause()}}) as cluster:
         a = tf.constant(1.0) + 1

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.export
@@ -19,6 +20,7 @@ import pytest
 
 import jflow as tf
 from jflow.errors import InternalError, InvalidArgumentError
+from jflow.plan.apart.queue import ApartQueue
 from jflow.plan.validator import Validator
 from jflow.plan.validator.process import ValidationLimits, ValidatorProcess, outcomes
 from jflow.testing import PATIENCE_S, ProgramProcess, wait_until
@@ -173,7 +175,7 @@ def test_tasks_on_one_machine_fork_their_validators() -> None:
         with tf.Session(cluster.target("worker", 0)) as session:
             assert session.run(tf.constant(2.0) * 3) == 6.0
         after = set(psutil.Process().children(recursive=True)).difference(before)
-        new = [one for one in after if "validator.main" in " ".join(one.cmdline())]
+        new = [one for one in after if "plan.validator" in " ".join(one.cmdline())]
         assert {one.ppid() for one in new} <= {os.getpid()}, "a task has none of these"
 
 
@@ -204,10 +206,10 @@ def test_a_validator_ends_with_its_parent() -> None:
 def test_what_a_local_session_traces_itself_is_not_validated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_: Validator) -> None:
+    def fail(*_: Any) -> None:
         raise AssertionError("a validator is started")
 
-    monkeypatch.setattr(Validator, "_run", fail)
+    monkeypatch.setattr(ApartQueue, "_wake_idle", fail)
     with tf.Graph().as_default(), tf.Session() as session:
         x, n = tf.placeholder(tf.float32, (3,)), tf.placeholder(tf.float32, (None,))
         found = session.run([tf.numpy.sort(x), tf.numpy.cumsum(n)], {x: [3, 1, 2], n: [1, 2]})

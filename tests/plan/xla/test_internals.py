@@ -1,5 +1,6 @@
 """Checks each private name of JAX that jflow touches against the JAX that is installed."""
 
+import sys
 import threading
 import weakref
 
@@ -143,3 +144,8 @@ def test_a_primitive_asks_a_class_that_is_registered_for_its_array():
         jax.lax.exp(Held())
     internals.convert_by_jax_array(Held)
     assert jax.lax.exp(Held()) == 1.0
+
+
+def test_functions_of_lapack_are_found():
+    internals.load_lapack()
+    assert "scipy.linalg.cython_lapack" in sys.modules

@@ -1,4 +1,4 @@
-"""Messages between a process and its validator: a kind, flags and a length before the bytes."""
+"""Messages to and from a process apart: a kind, flags and a length before the bytes."""
 
 from __future__ import annotations
 
@@ -8,52 +8,37 @@ import time
 from enum import IntEnum
 from typing import NamedTuple
 
-from jflow.plan.xla.modules import ModuleFacts
-from jflow.plan.xla.validation import ValidProgram
-
 _HEADER = struct.Struct("<BBQ")
 _PIECE = 1 << 20
 
 LAST = 1 << 7
-"""The flag of an answer after which the validator ends, because it has used much memory."""
+"""The flag of an answer after which the process ends, because it has used much memory."""
 
 
 class MessageKind(IntEnum):
     """The kind of a message."""
 
     READY = 0
-    """The validator takes programs from now on."""
-    PROGRAM = 1
-    """A program; the answer is one of the next two."""
-    VALID = 2
-    """The program, serialized again; the flags are what is known about it."""
-    REFUSED = 3
-    """Why a program is refused."""
+    """The process takes work from now on."""
+    WORK = 1
+    """A piece of work; it is answered with BEGUN, and then with one of the other two."""
+    BEGUN = 2
+    """The work has arrived, so that from now on an end of the process is due to it."""
+    DONE = 3
+    """The result; what the flags say depends on the work."""
+    REFUSED = 4
+    """Why there is no result; flags as of DONE."""
 
 
-class ValidatorMessage(NamedTuple):
-    """A message to or from the validator."""
+class ApartMessage(NamedTuple):
+    """A message to or from a process apart."""
 
     kind: MessageKind
-    data: bytes
+    data: bytes = b""
     flags: int = 0
 
 
-def valid(program: ValidProgram) -> ValidatorMessage:
-    """Returns the message for a valid program."""
-    facts = program.facts
-    flags = sum(fact << number for number, fact in enumerate(vars(facts).values()))
-    return ValidatorMessage(MessageKind.VALID, program.data, flags)
-
-
-def program_of(message: ValidatorMessage) -> ValidProgram:
-    """Decodes the valid program from a message."""
-    names = ModuleFacts.__dataclass_fields__
-    facts = {name: bool(message.flags >> number & 1) for number, name in enumerate(names)}
-    return ValidProgram(message.data, ModuleFacts(**facts))
-
-
-def send(through: socket.socket, message: ValidatorMessage, deadline: float | None = None) -> None:
+def send(through: socket.socket, message: ApartMessage, deadline: float | None = None) -> None:
     """Sends a message.
 
     Args:
@@ -67,15 +52,16 @@ def send(through: socket.socket, message: ValidatorMessage, deadline: float | No
     """
     through.settimeout(_left(deadline))
     through.sendall(_HEADER.pack(message.kind, message.flags, len(message.data)))
-    through.sendall(message.data)
+    if message.data:  # sending nothing fails, too, if the other end has taken the rest and closed
+        through.sendall(message.data)
 
 
-def receive(through: socket.socket, limit: int, deadline: float | None = None) -> ValidatorMessage:
+def receive(through: socket.socket, limit: int, deadline: float | None = None) -> ApartMessage:
     """Receives a message of at most `limit` bytes. Deadline and errors as for `send`."""
     kind, flags, n_bytes = _HEADER.unpack(_exactly(through, _HEADER.size, deadline))
     if n_bytes > limit or kind not in iter(MessageKind):
         raise ConnectionError(f"a message has {n_bytes} bytes, expected at most {limit}")
-    return ValidatorMessage(MessageKind(kind), _exactly(through, n_bytes, deadline), flags)
+    return ApartMessage(MessageKind(kind), _exactly(through, n_bytes, deadline), flags)
 
 
 def _exactly(through: socket.socket, n_bytes: int, deadline: float | None) -> bytes:
