@@ -89,7 +89,7 @@ def _members(options: argparse.Namespace) -> int:
         fields = ("epoch", "leader", "state_task", "addresses", "successors")
         print(json.dumps({name: getattr(members, name) for name in fields}, indent=2))
         return 0
-    duties = {members.leader: ["keeps the list"]}
+    duties = {members.leader: ["changes the list"]}
     duties.setdefault(members.state_task, []).append("has the state that requests no device")
     rows = [
         (str(task), members.addresses[str(task)], ", ".join(duties.get(str(task), ())))
