@@ -75,7 +75,7 @@ class TaskMembers:
         self._driver = driver
         self._file = file
         self._is_up = is_up
-        self._changing = Mutex(driver)
+        self._changing, self._keeping = Mutex(driver), Mutex(driver)
         self._told: dict[Task, tuple[int, int]] = {}
         self._telling: Job[None] | None = None
 
@@ -88,6 +88,11 @@ class TaskMembers:
         """Goes on telling others, if this task keeps a list that has changed since the start."""
         if self.is_leader and self.members.epoch:
             self._tell_all()
+
+    def has_told(self, task: Task) -> bool:
+        """Whether a task knows of the present list, as far as it is this one's to tell it."""
+        epoch, _ = self._told.get(task, (0, 0))
+        return self._telling is None or epoch >= self.members.epoch
 
     def close(self) -> None:
         """Ends telling others."""
@@ -102,9 +107,7 @@ class TaskMembers:
     @remote(needs=AccessRole.CLUSTER, since=12)
     async def adopt(self, packed: bytes) -> bytes:
         """Takes a list of a higher epoch; returns the one that this task has then."""
-        members = MemberList.from_bytes(packed)
-        if members.epoch > self.members.epoch:
-            await self._keep(members)
+        await self._keep(MemberList.from_bytes(packed))
         return self.members.to_bytes()
 
     @remote(needs=AccessRole.CLUSTER, since=12)
@@ -180,31 +183,34 @@ class TaskMembers:
         """Makes a list count: on disk, here, and for all that answer."""
         reached = {task: self._tasks[task] for task in (*self.members.cluster.tasks(), *also)}
         await self._keep(members)
-        packed = members.to_bytes()
-
-        async def tell(task: Task, proxy: TaskCalls) -> None:
-            with suppress(OpError, TimeoutError):
-                await self._tell(task, proxy, packed)
-
-        others = [tell(task, proxy) for task, proxy in reached.items() if task != self._task]
-        await self._driver.all_of(others)
-        self._tell_all()
+        await self._driver.all_of(
+            self._tell(task, proxy, members)
+            for task, proxy in reached.items()
+            if task != self._task
+        )
 
     async def _keep(self, members: MemberList) -> None:
-        """Keeps a list, and makes it count here."""
-        if self._file is not None:
-            await self._driver.work(self._file.write, members)
-        if members.epoch > self.members.epoch:  # another one may have come meanwhile
-            self.members = members
-            self.changed(members)
+        """Keeps a list of a higher epoch, and makes it count here."""
+        async with self._keeping:  # so that files and lists change in one order
+            if members.epoch > self.members.epoch:
+                if self._file is not None:
+                    await self._driver.work(self._file.write, members)
+                self.members = members
+                self.changed(members)
+        if self.is_leader:
+            self._tell_all()
 
-    async def _tell(self, task: Task, proxy: TaskCalls, packed: bytes) -> None:
-        async with self._driver.limit(TELL_S):
-            info = await proxy.connect(TELL_S)
-            knows = (self.members.epoch, info.incarnation)
-            if self._told.get(task) != knows:
-                await proxy.call(TaskMembers.adopt, info.incarnation, packed)
-                self._told[task] = knows
+    async def _tell(self, task: Task, proxy: TaskCalls, members: MemberList) -> None:
+        """Tells a task of a list, unless this life of it knows that; takes a newer one from it."""
+        with suppress(OpError, TimeoutError):
+            async with self._driver.limit(TELL_S):
+                info = await proxy.connect(TELL_S)
+                knows = (members.epoch, info.incarnation)
+                if self._told.get(task) == knows:
+                    return
+                reply = await proxy.call(TaskMembers.adopt, info.incarnation, members.to_bytes())
+            self._told[task] = knows
+            await self._keep(MemberList.from_bytes(reply))
 
     def _tell_all(self) -> None:
         if self._telling is None:
@@ -213,11 +219,10 @@ class TaskMembers:
     async def _go_on_telling(self) -> None:
         """Tells those that do not know of the list, also once they have restarted."""
         while True:
-            packed = self.members.to_bytes()
-            for task in self.members.cluster.tasks():
+            members = self.members
+            for task in members.cluster.tasks():
                 if task != self._task:
-                    with suppress(OpError, TimeoutError):
-                        await self._tell(task, self._tasks[task], packed)
+                    await self._tell(task, self._tasks[task], members)
             await self._driver.sleep(PAUSE_S)
 
     async def _call(self, task: Task, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -293,7 +298,7 @@ class ClusterMembers:
             heir = _parsed(successor) if successor else _next_of_job(members, leaving)
             members.without(leaving, heir)  # which checks them
             await self._check_ready(members, leaving, heir, connect_timeout)
-            await self._move(leaving, heir, hold_s, connect_timeout)
+            heir = await self._move(leaving, heir, hold_s, connect_timeout)
             removed: bytes = await self._call_leader(
                 TaskMembers.remove, connect_timeout, str(leaving), str(heir)
             )
@@ -318,13 +323,16 @@ class ClusterMembers:
                 "a task with the same devices"
             )
 
-    async def _move(self, leaving: Task, heir: Task, hold_s: float, connect_timeout: float) -> None:
+    async def _move(self, leaving: Task, heir: Task, hold_s: float, connect_timeout: float) -> Task:
+        """Moves everything from a task; returns the task that has it now."""
         everything = StateId.everything_on(leaving)
         try:
             await StateMover(self._servers, [everything], str(heir), hold_s, connect_timeout).move()
         except MovedError as error:
-            if error.moved.get(everything) != str(heir):  # else an earlier call has moved it
+            if everything not in error.moved:
                 raise
+            return Task.parse(error.moved[everything])  # an earlier call has moved it
+        return heir
 
     async def _call_leader(
         self, method: Callable[..., Any], connect_timeout: float, *args: Any, **kwargs: Any

@@ -172,6 +172,11 @@ class RunningServer:
                 self._leave(successor, members.addresses[str(successor)])
             )
 
+    def _has_to_stay(self, successor: Task) -> bool:
+        """Whether the server runs steps, or has yet to tell its successor that it is one."""
+        n_running, _ = self.worker.running.listed(StatusRequest())
+        return n_running > 0 or not self.members.has_told(successor)
+
     async def _leave(self, successor: Task, address: str) -> None:
         """Ends the server, once what it runs for clients has ended."""
         event(_LOG, logging.INFO, "server_leaves", server=str(self._task), to=str(successor))
@@ -184,7 +189,7 @@ class RunningServer:
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                while self.worker.running.listed(StatusRequest())[0]:
+                while self._has_to_stay(successor):
                     await asyncio.sleep(_LEAVE_POLL_S)
         self.watched.stop()
 
