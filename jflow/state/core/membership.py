@@ -85,7 +85,7 @@ class TaskMembers:
         return self.members.leader == str(self._task)
 
     def start(self) -> None:
-        """Goes on telling others, if this task keeps a list that has changed since the start."""
+        """Begins to tell others, if this task changes the list and has done so."""
         if self.is_leader and self.members.epoch:
             self._tell_all()
 
@@ -197,8 +197,7 @@ class TaskMembers:
                     await self._driver.work(self._file.write, members)
                 self.members = members
                 self.changed(members)
-        if self.is_leader:
-            self._tell_all()
+        self.start()
 
     async def _tell(self, task: Task, proxy: TaskCalls, members: MemberList) -> None:
         """Tells a task of a list, unless this life of it knows that; takes a newer one from it."""
