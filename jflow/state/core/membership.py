@@ -175,7 +175,7 @@ class TaskMembers:
             if leaving not in self.members.left:
                 members = self.members.without(leaving, heir)
                 if members.leader != self.members.leader:
-                    await self._call(heir, TaskMembers.check_leader, True)
+                    await call_task(self._tasks, heir, TaskMembers.check_leader, TELL_S, True)
                 await self._change(members, also=(leaving,))
         return self.members.to_bytes()
 
@@ -223,11 +223,6 @@ class TaskMembers:
                 if task != self._task:
                     await self._tell(task, self._tasks[task], members)
             await self._driver.sleep(PAUSE_S)
-
-    async def _call(self, task: Task, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        proxy = self._tasks[task]
-        info = await proxy.connect(TELL_S)
-        return await proxy.call(method, info.incarnation, *args, **kwargs)
 
 
 class ClusterMembers:

@@ -173,9 +173,11 @@ class RunningServer:
             )
 
     def _has_to_stay(self, successor: Task) -> bool:
-        """Whether the server runs steps, or has yet to tell its successor that it is one."""
+        """Whether calls of clients are under way, or the successor does not know that it is one."""
         n_running, _ = self.worker.running.listed(StatusRequest())
-        return n_running > 0 or not self.members.has_told(successor)
+        _, sessions = self.master.list_sessions(StatusRequest())
+        is_busy = n_running > 0 or any(one.n_waiting for one in sessions)
+        return is_busy or not self.members.has_told(successor)
 
     async def _leave(self, successor: Task, address: str) -> None:
         """Ends the server, once what it runs for clients has ended."""
