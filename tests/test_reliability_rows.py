@@ -55,7 +55,7 @@ def test_each_figure_in_quotes_is_one_of_the_bench_that_is_reached() -> None:
 
 def test_the_page_says_how_many_rows_are_shown() -> None:
     states = Counter(re.split(r"[:,]", cells[3])[0] for cells in ROWS.values())
-    assert {*states} == {"whole", "in part", "not shown"}
+    assert {*states} <= {"whole", "in part", "not shown"}
     words = r"(\d+) of (\d+) rows are whole, (\d+) are in part, (\d+) are not shown"
     said = re.search(words, " ".join(PAGE.split()))
     assert said is not None
