@@ -54,7 +54,7 @@ class Results:
     Attributes:
       seconds: how long it took.
       events: in their order.
-      bob, cyd, ann: counts.
+      bob, cyd, ann: counts; of ann also the errors, by what she did.
     """
 
     seconds: float = 0.0
@@ -64,9 +64,10 @@ class Results:
     ann: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The record, with times of a hundredth of a second."""
+        """The record, with times of a hundredth of a second, and without the texts of errors."""
         found = asdict(self)
         found["seconds"] = round(self.seconds, 1)
+        found["ann"]["errors"] = sorted(found["ann"]["errors"])
         for one in found["events"]:
             one.update({name: round(value, 2) for name, value in one.items() if name != "what"})
         return found
