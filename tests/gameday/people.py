@@ -52,9 +52,9 @@ class Person(Closing):
         """Returns what it said with some key, from a line on; None if it did not yet."""
         return next((told for told in self.hear()[first:] if key in told), None)
 
-    def wait_for(self, key: str) -> Told:
-        """Waits until it says something with a key that it has not said yet."""
-        first, found = len(self.hear()), None
+    def wait_for(self, key: str, *, is_new: bool = False) -> Told:
+        """Waits until it says something with a key, or says so again from now on."""
+        first, found = len(self.hear()) if is_new else 0, None
 
         def is_said() -> bool:
             nonlocal found
