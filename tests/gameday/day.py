@@ -154,7 +154,7 @@ class Day:
         self.left_over.look()
 
     def _check_refusals(self, errors: dict[str, str]) -> None:
-        """Ann is named by the refusals, and no one else is charged for it."""
+        """Ann is named by the refusals."""
         for what, error in errors.items():
             assert "exceed the quota of user ann" in error, f"{what}: {error}"
         self.results.ann["errors"] = errors
@@ -184,7 +184,7 @@ class Day:
         self._bobs.append(self._start_bob())
         started = self._bob.wait_for("started")
         n_saved = started["started"]
-        # The last save may have ended before he could tell.
+        # The last save may have ended before the program could tell.
         assert n_saved - last in (0, 1), f"bob goes on at {started}, and had done {last} rounds"
         check_bob(started["values"], n_saved)
 

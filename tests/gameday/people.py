@@ -1,4 +1,4 @@
-"""The programs of the users, as the one who watches the day sees them."""
+"""The programs of the users, as the operator sees them."""
 
 from __future__ import annotations
 

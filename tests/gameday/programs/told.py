@@ -1,4 +1,4 @@
-"""How the programs tell what they do, and learn that their day is over."""
+"""How the programs tell what they do, and learn that the day is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAUSE_S = 0.2
 
 
 def tell(**message: Any) -> None:
-    """Prints a line of JSON for the one that watches."""
+    """Prints a line of JSON for the operator."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
