@@ -95,6 +95,7 @@ class Day:
         self._cyd = self._start("cyd", target, other)
         self._cyd.wait_for("started")
         self._bobs = [self._start_bob()]
+        self._bob.goes_on(LATER)  # while a worker is of the release before, which takes no users
 
     def run(self) -> None:
         """Lets everything happen, one event after the other."""
