@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos soak fuzz upgrade faults shown format protos api docs bench \
+.PHONY: demo setup test test-browser test-libraries test-transports test-matrix nightly lint check check-long chaos soak fuzz upgrade gameday faults shown format protos api docs bench \
   bench-placement placement-optima lock sbom clean help
 
 help: ## this list
@@ -59,6 +59,9 @@ soak: $(VENV)/.dev ## works for 20 minutes, or HOURS, and finds what grows
 
 upgrade: $(VENV)/.dev ## clusters of the release before and of this code, and an upgrade while a training runs; needs the history of git
 	$(BIN)/python -m pytest -n 0 tests/upgrade
+
+gameday: $(VENV)/.dev ## a day of one cluster in some minutes: three users, faults and an operator; needs the history of git
+	$(BIN)/python -m tests.gameday
 
 fuzz: $(VENV)/.dev ## mutated programs, plans, frames and graph files, of JFLOW_FUZZ_SEED; nothing may end, grow or raise what is not jflow's
 	$(BIN)/python -m tests.fuzz

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -23,18 +24,43 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 Name = tuple[str, int]
 """The job and the index of a task."""
 
+NO_TASKS: Mapping[Name, Path] = MappingProxyType({})
+
 
 class Program(Closing):
-    """A Python program of some code of jflow, which says JSON in lines; ended with the context."""
+    """A Python program of some code of jflow, which says JSON in lines; ended with the context.
+
+    Args:
+      code: the folder with the package.
+      command: the arguments of Python.
+      environment: environment variables beside those of this process.
+      log: what its standard error is added to; that of this process if None.
+    """
 
     def __init__(
-        self, code: Path, *command: str, environment: Mapping[str, str] = NO_VARIABLES
+        self,
+        code: Path,
+        *command: str,
+        environment: Mapping[str, str] = NO_VARIABLES,
+        log: Path | None = None,
+    ) -> None:
+        with ExitStack() as stack:
+            stderr = None if log is None else stack.enter_context(log.open("a"))
+            self._start(code, command, environment, stderr)
+
+    def _start(
+        self,
+        code: Path,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stderr: IO[str] | None,
     ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *command],
             env=os.environ | {"PYTHONPATH": str(code)} | dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=code,
             start_new_session=True,
@@ -75,15 +101,18 @@ class MixedCluster(Closing):
     Args:
       code: what all tasks run at first.
       n_ps, n_workers: how many tasks each job has.
+      others: what some tasks run at first in place of it.
     """
 
-    def __init__(self, code: Path, n_ps: int, n_workers: int) -> None:
+    def __init__(
+        self, code: Path, n_ps: int, n_workers: int, others: Mapping[Name, Path] = NO_TASKS
+    ) -> None:
         addresses = [f"127.0.0.1:{port}" for port in free_ports(n_ps + n_workers)]
         self.spec = {"ps": addresses[:n_ps], "worker": addresses[n_ps:]}
         self.programs: dict[Name, Program] = {}
         self.names = [(job, i) for job, of_job in self.spec.items() for i in range(len(of_job))]
         for name in self.names:
-            self._start(name, code)
+            self._start(name, others.get(name, code))
         self._wait(self.names)
 
     def target(self, name: Name) -> str:

@@ -62,6 +62,7 @@ class CheckpointSaver:
 
     Raises:
       InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
+      MovedError: if some of it is on a task that has left.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class CheckpointSaver:
         self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
+        servers.gate.directory.check([StateId.everything_on(task) for task in self._by_task])
         known_tasks = {*servers.info().tasks}
         for task in self._by_task:
             if task not in known_tasks:

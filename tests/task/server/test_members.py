@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,27 @@ def test_where_state_is_that_requests_no_device_changes_when_that_task_leaves(
         assert session.run(late.add) == 3.0
     members = cluster.drain(WORKER_1)
     assert members.epoch == 2, "the next leader changes the list"
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["save", "restore"])
+def test_a_checkpoint_of_what_was_on_a_task_that_has_just_left(
+    cluster: ChangingCluster, tmp_path: Path, restores: bool
+) -> None:
+    pinned = Pinned(PS1)
+    with tf.Session(cluster.target(WORKER_0), graph=pinned.graph) as session:
+        session.run(pinned.init)
+        saver = tf.train.Saver([pinned.v])
+        path = saver.save(session, str(tmp_path / "model"))
+        session.run(pinned.add)
+        cluster.drain(PS1)
+        # The session does not know yet that the task has left.
+        if restores:
+            saver.restore(session, path)
+        else:
+            path = saver.save(session, path)
+            session.run(pinned.add)
+            saver.restore(session, path)
+        assert session.run(pinned.v) == float(not restores)
 
 
 def test_state_that_belongs_to_one_session_keeps_its_task(cluster: ChangingCluster) -> None:

@@ -1,0 +1,1 @@
+"""A day of one cluster with three users, faults and an operator: `make gameday`."""

@@ -1,0 +1,1 @@
+"""What the users of the cluster run; each is started with the token of one of them."""
