@@ -293,7 +293,8 @@ def _server(options: argparse.Namespace) -> None:
     roots = {"data_roots": options.data_root, "checkpoint_roots": options.checkpoint_root}
     if options.join is not None:
         check_joining(options)
-        log_to_stderr(log_options(options), f"/job:{options.job}")
+        known = "" if options.index is None else f"/task:{options.index}"
+        log_to_stderr(log_options(options), f"/job:{options.job}{known}")
         joined = (options.join, options.job, options.address, options.index)
         server = Server.joining(*joined, **roots)
     else:
