@@ -160,8 +160,7 @@ class RunningServer:
     def _members_changed(self, members: MemberList) -> None:
         """Makes a new list of members count."""
         for task, successor in members.left.items():
-            for gate in (self.worker.moves.steps, self.worker.moves.plans):
-                gate.leave_task(task, successor)
+            self.worker.moves.leave_task(task, successor)
         successor = members.successor_of(self._task)
         if successor == self._task:
             cluster = self._filters.seen_by(self._task, members.cluster)
@@ -184,9 +183,14 @@ class RunningServer:
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                while self.worker.running.listed(StatusRequest())[0]:
+                while self._is_busy:
                     await asyncio.sleep(_LEAVE_POLL_S)
         self.watched.stop()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether it runs a part of a step, or owes a client an answer."""
+        return bool(self.worker.running.listed(StatusRequest())[0]) or self.endpoint.owes_clients
 
     def open_master_session(self, rights: Rights) -> MasterSession:
         return self.master.open_session(rights)
@@ -239,6 +243,8 @@ class RunningServer:
         if self._slow_steps is not None:
             self._slow_steps.stop()
         self.members.close()
+        if self._leaving is not None:
+            self._leaving.cancel()
         await self.listener.stop()
         await self.tasks.close()
 
