@@ -17,6 +17,8 @@ from jflow.state.core import ClusterState
 from jflow.state.core.moves import StateMoves
 from jflow.state.members import MemberList
 from jflow.state.moves import StateId
+from jflow.state.quotas import Account, Quotas
+from jflow.task.server.loop import SERVERS
 from jflow.task.server.members_file import StoredMembers
 from jflow.testing import PATIENCE_S, Pause, failpoints, wait_until
 from tests.task.server.members import (
@@ -185,3 +187,44 @@ def test_what_was_moved_from_a_task_that_leaves_is_found_by_new_sessions(
         assert session.run(pinned.add) == 2.0
         with tf.Session(cluster.target(WORKER_1), graph=late.graph) as other:
             assert other.run(late.add) == 3.0
+
+
+def test_what_exceeds_a_quota_of_the_successor_stays_where_it_is(cluster: ChangingCluster) -> None:
+    pinned, usage = Pinned(PS1), cluster.servers[PS0].worker.containers.usage
+    with tf.Session(cluster.target(WORKER_0), graph=pinned.graph) as session:
+        session.run(pinned.init)
+        session.run(pinned.put)
+        former, usage.quotas = usage.quotas, Quotas(task=4)  # the variable fits, the element not
+        with pytest.raises(tf.errors.ResourceExhaustedError):
+            cluster.drain(PS1)
+        assert not usage.accounts()
+        assert session.run(pinned.add) == 1.0
+        usage.quotas = former
+        cluster.drain(PS1)
+        assert usage.accounts() == {Account(""): 8}
+        assert session.run([pinned.add, pinned.take]) == [2.0, 7]
+
+
+def test_a_container_that_is_reset_on_the_successor_first_takes_nothing_else_along(
+    cluster: ChangingCluster,
+) -> None:
+    kept, reset = Pinned(PS1), tf.Graph()
+    with reset.as_default(), tf.device(PS1), tf.container("reset"):
+        w = tf.Variable(1.0, name="w")
+        fill, is_there = w.initializer, tf.is_variable_initialized(w)
+    heir, point = cluster.servers[PS0].worker, "worker.after_move"
+    with (
+        tf.Session(cluster.target(WORKER_0), graph=kept.graph) as session,
+        tf.Session(cluster.target(WORKER_1), graph=reset) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        session.run(kept.init)
+        other.run(fill)
+        with failpoints({point: Pause()}) as points:
+            draining = pool.submit(cluster.drain, PS1)
+            points.wait_until_reached(point)  # the source has ended its hold, and no other task
+            SERVERS.run_coroutine(heir.reset(["reset"]))
+            points.release(point)
+            draining.result(PATIENCE_S)
+        assert session.run(kept.add) == 1.0
+        assert not other.run(is_there)
