@@ -179,6 +179,7 @@ class TaskMembers:
             if leaving == self._task:
                 await self._hand_over(heir)
             elif leaving not in self.members.left:
+                heir = self.members.successor_of(heir)  # which may have left since
                 await self._change(self.members.without(leaving, heir), also=(leaving,))
         if leaving == self._task:
             removed: bytes = await self._call(heir, TaskMembers.remove, task, successor)

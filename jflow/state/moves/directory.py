@@ -177,8 +177,9 @@ class Directory:
 
     def _check_unheld(self, present: frozenset[StateId], meant: frozenset[StateId]) -> None:
         """Raises MovedError if some of the state has moved, and AbortedError if some is held."""
-        self.check(present | everything_around(present))
         around = meant | everything_around(meant)
+        # Nothing moves to a task from which everything has moved, because that is about to leave.
+        self.check(present | (around - meant))
         for held in sorted(self._held):
             if held in around or not meant.isdisjoint(everything_around((held,))):
                 raise AbortedError(f"{held} is being moved by another session; try again later")

@@ -13,7 +13,7 @@ import jflow as tf
 from jflow.base.cluster import Target
 from jflow.base.deadline import Deadline
 from jflow.net.wire import connect
-from jflow.state.core import ClusterState
+from jflow.state.core import ClusterState, TaskMembers
 from jflow.state.core.moves import StateMoves
 from jflow.state.members import MemberList
 from jflow.state.moves import StateId
@@ -228,3 +228,27 @@ def test_a_container_that_is_reset_on_the_successor_first_takes_nothing_else_alo
             draining.result(PATIENCE_S)
         assert session.run(kept.add) == 1.0
         assert not other.run(is_there)
+
+
+def test_nothing_moves_to_a_task_that_is_about_to_leave(
+    cluster: ChangingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = TaskMembers._change
+
+    async def lost(*_: object, **__: object) -> None:
+        raise tf.errors.UnavailableError("the test lost the call")
+
+    pinned = Pinned(PS1)
+    with tf.Session(cluster.target(WORKER_0), graph=pinned.graph) as session:
+        session.run(pinned.init)
+        monkeypatch.setattr(TaskMembers, "_change", lost)
+        with pytest.raises(tf.errors.UnavailableError, match="the test lost the call"):
+            cluster.drain(PS1)
+        monkeypatch.setattr(TaskMembers, "_change", remove)
+        with pytest.raises(tf.errors.AbortedError, match="everything on /job:ps/task:1 is now on"):
+            cluster.drain(PS0, PS1)
+        with pytest.raises(tf.errors.AbortedError, match="everything on /job:ps/task:1 is now on"):
+            move(cluster, PS0, PS1)
+        assert session.run(pinned.add) == 1.0
+        cluster.drain(PS1)
+        assert session.run(pinned.add) == 2.0
