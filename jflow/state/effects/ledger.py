@@ -342,9 +342,9 @@ class Ledger:
     def open_among(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> Iterator[EffectKey]:
         """Yields the steps of other windows that have an active attempt here."""
         for key, window in windows:
-            own_window = self._windows.get(key)
-            for sequence in window.entries if own_window is not None else ():
-                entry = own_window.entries.get(sequence)
+            own_entries = self._windows[key].entries if key in self._windows else {}
+            for sequence in window.entries:
+                entry = own_entries.get(sequence)
                 if entry is not None and entry.is_open:
                     yield EffectKey(*key, sequence)
 
