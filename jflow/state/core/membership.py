@@ -2,7 +2,8 @@
 
 The leader writes each change to its file before any task hears of it, and then tells all. It goes
 on telling those that did not answer, and those that have restarted, as long as it lives. While it
-is away nothing changes, and all else goes on. Who hears of an older list answers with its own.
+is away nothing changes, and all else goes on. A task that is told of an older list answers with its
+own.
 
 A leader does not leave: it first hands over, and stays until the next one has the list. If it ends
 before, it tells the next one when it comes back.
