@@ -65,6 +65,7 @@ class TaskMembers:
     Attributes:
       members: the list.
       changed: called with a new list, once it counts.
+      is_being_removed: whether a caller waits to hear that this task, a former leader, is removed.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class TaskMembers:
     ) -> None:
         self.members = members
         self.changed: Callable[[MemberList], object] = lambda members: None
+        self.is_being_removed = False
         self._task = task
         self._tasks = tasks
         self._driver = driver
@@ -183,7 +185,11 @@ class TaskMembers:
                 heir = self.members.successor_of(heir)  # which may have left since
                 await self._change(self.members.without(leaving, heir), also=(leaving,))
         if leaving == self._task:
-            removed: bytes = await self._call(heir, TaskMembers.remove, task, successor)
+            self.is_being_removed = True
+            try:
+                removed: bytes = await self._call(heir, TaskMembers.remove, task, successor)
+            finally:
+                self.is_being_removed = False
             return removed
         return self.members.to_bytes()
 
@@ -191,7 +197,15 @@ class TaskMembers:
         """Makes another task the leader; when this returns, it has the list."""
         await self._call(heir, TaskMembers.check_leader, True)
         await self._change(self.members.led_by(heir))
-        await self._tell(heir, self._tasks[heir])
+        self._tell_all()  # goes on if the next call is lost
+        try:
+            await self._tell(heir, self._tasks[heir])
+        except TimeoutError:
+            raise UnavailableError(
+                f"{heir}, which is to change the list of members, does not answer; it is told "
+                "again, and then this can be repeated",
+                task=str(heir),
+            ) from None
 
     async def _change(self, members: MemberList, also: Collection[Task] = ()) -> None:
         """Makes a list count: on disk, here, and for all that answer.
@@ -205,7 +219,6 @@ class TaskMembers:
             reached = {task: self._tasks[task] for task in (*self._others(), *also)}
             await self._keep(members)
             await self._tell_each(reached)
-            self._tell_all()
         if self.members is not members:
             raise AbortedError(
                 f"another task has a later list of members, of epoch {self.members.epoch}; try "
@@ -220,6 +233,8 @@ class TaskMembers:
         if members.epoch > self.members.epoch:  # another one may have come meanwhile
             self.members = members
             self.changed(members)
+            if self.is_leader:
+                self._tell_all()
 
     def _others(self) -> list[Task]:
         return [task for task in self.members.cluster.tasks() if task != self._task]
@@ -260,7 +275,8 @@ class TaskMembers:
             for task in self._others() if self.is_leader else [leader]:
                 with suppress(OpError, TimeoutError):
                     await self._tell(task, self._tasks[task])
-            if leader in self._told and not self.is_leader:
+            epoch, _ = self._told.get(leader, (-1, 0))
+            if epoch == self.members.epoch and not self.is_leader:
                 break
             await self._driver.sleep(PAUSE_S)
         self._telling = None

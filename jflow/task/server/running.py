@@ -189,8 +189,9 @@ class RunningServer:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether it runs a part of a step, or owes a client an answer."""
-        return bool(self.worker.running.listed(StatusRequest())[0]) or self.endpoint.owes_clients
+        """Whether it runs a part of a step, or owes somebody an answer."""
+        owes_answers = self.endpoint.owes_clients or self.members.is_being_removed
+        return owes_answers or bool(self.worker.running.listed(StatusRequest())[0])
 
     def open_master_session(self, rights: Rights) -> MasterSession:
         return self.master.open_session(rights)

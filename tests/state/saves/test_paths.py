@@ -11,8 +11,7 @@ import pytest
 import jflow as tf
 from jflow.client.runtime import saving
 from jflow.launch.testing.backends import BackendUnderTest
-from jflow.task.server import Server
-from jflow.task.server import running
+from jflow.task.server import Server, running
 
 
 @pytest.fixture

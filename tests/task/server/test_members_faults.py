@@ -252,3 +252,24 @@ def test_nothing_moves_to_a_task_that_is_about_to_leave(
         assert session.run(pinned.add) == 1.0
         cluster.drain(PS1)
         assert session.run(pinned.add) == 2.0
+
+
+def test_a_leader_that_could_not_hand_over_tells_the_next_one_when_it_comes_back(
+    cluster: ChangingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = TaskMembers._tell
+
+    async def lost(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(TaskMembers, "_tell", lost)
+    with pytest.raises(tf.errors.UnavailableError, match="does not answer; it is told again"):
+        cluster.drain(PS0)
+    leader, following = cluster.servers[PS0], cluster.servers[PS1]
+    leader.stop()
+    monkeypatch.setattr(TaskMembers, "_tell", tell)
+    assert not following.worker.members.is_leader
+    leader.start()
+    wait_until(lambda: following.worker.members.is_leader)
+    wait_until(lambda: cluster.servers[WORKER_0].worker.members.members.leader == PS1)
+    assert cluster.drain(PS0).leader == PS1
