@@ -133,6 +133,10 @@ class MemberList(Record, frozen=True):
         addresses = {**self.addresses, str(task): cluster.task_address(task.job, task.index)}
         return replace(self, epoch=self.epoch + 1, addresses=addresses)
 
+    def led_by(self, task: Task) -> MemberList:
+        """Returns the list with another leader, which must be in it."""
+        return replace(self, epoch=self.epoch + 1, leader=str(task))
+
     def without(self, task: Task, successor: Task) -> MemberList:
         """Returns the list without a task, whose successor has its state and its duties.
 

@@ -31,8 +31,9 @@ from jflow.net.protocol.rpcs import MASTER, REGISTER_STEP, RUN_STEP
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.transport import BrokenStreamError, stream_error
 from jflow.state.core.cluster_state import ClusterState
+from jflow.state.core.membership import ClusterMembers
 from jflow.state.effects import Effect
-from jflow.state.moves import MovedError
+from jflow.state.moves import EVERYTHING, MovedError
 from tests.simulation.cluster import CLUSTER, SECRET, WORKERS, Cluster
 from tests.simulation.loop import Host
 from tests.simulation.network import SimulatedTransport
@@ -100,7 +101,7 @@ class Session:
         return [float(value) for value in values]
 
     async def state(self, method: Callable[..., Any], *args: Any, deadline: Deadline) -> Any:
-        """Calls a method of `ClusterState`."""
+        """Calls a method of `ClusterState` or `ClusterMembers`."""
         rpc = rpc_of(method)
         return await self.call(rpc, rpc.prepared(*args, CONNECT_S, deadline), deadline)
 
@@ -262,8 +263,24 @@ class Client:
 
     def learn(self, error: MovedError) -> None:
         """Learns where state is now."""
-        for state, device in error.moved.items():
-            self.places[state.name] = Device.parse(device).task
+        for state, place in error.moved.items():
+            if state.kind != EVERYTHING:
+                self.places[state.name] = Device.parse(place).task
+        for state, place in error.moved.items():
+            if state.kind == EVERYTHING:
+                at = self.places.items()
+                self.places |= {name: Task.parse(place) for name, task in at if task == state.task}
+
+    async def drain(self, task: Task, heir: Task) -> bool:
+        """Drains a task; returns whether that is known to have succeeded."""
+        deadline = Deadline(CALL_S)
+        try:
+            session = await self._session_or_next(deadline)
+            arguments = (str(task), str(heir), 2.0)
+            await session.state(ClusterMembers.drain, *arguments, deadline=deadline)
+        except OpError:
+            return False
+        return True
 
     async def move(self, name: str, target: Task) -> bool:
         """Moves a variable; returns whether that is known to have succeeded."""

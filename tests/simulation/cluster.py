@@ -10,6 +10,7 @@ import jax
 from jflow.base.cluster import ClusterDeviceFilters, ClusterSpec, Task, split_address
 from jflow.net.protocol.identity import ServerLocation
 from jflow.net.protocol.tokens import NO_USERS, Secret
+from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.task.server.running import ServerTerms, start_server
 from jflow.task.worker import Worker
@@ -48,19 +49,32 @@ class Life:
 
     async def _serve(self) -> None:
         location, counts = ServerLocation(), {"CPU": 1}
-        filters = ClusterDeviceFilters()
-        terms = ServerTerms(SECRET, NO_USERS, "", location, b"", counts, None, filters)
+        filters, file = ClusterDeviceFilters(), self._cluster.files[self.task]
+        terms = ServerTerms(SECRET, NO_USERS, "", location, b"", counts, file, filters)
         roots = AllowedDirectories((self._cluster.directory,), CHECKPOINTS)
         make = partial(Worker, checkpoint_roots=roots)
-        self.server = await start_server(
+        kept = file.members
+        server = await start_server(
             self.task,
-            CLUSTER,
+            CLUSTER if kept is None else kept.cluster,
             [split_address(_address(self.task))[0]],
             SimulatedTransport(self._cluster.network),
             terms,
             AllowedDirectories(()),
             make,
         )
+        await server.begin_with(kept)
+        self.server = server
+
+
+class MembersOnDisk:
+    """The list of members that a task has written, which outlives it; None before the first."""
+
+    members: MemberList | None = None
+
+    def write(self, members: MemberList) -> None:
+        """Keeps a list."""
+        self.members = members
 
 
 class Cluster:
@@ -73,12 +87,14 @@ class Cluster:
 
     Attributes:
       network: connects them.
+      files: the list of members that each task keeps.
       lives: the present life of each task.
     """
 
     def __init__(self, loop: SimulatedLoop, trace: Trace, directory: str) -> None:
         self.loop, self.trace, self.directory = loop, trace, directory
         self.network = Network(loop, trace)
+        self.files = {task: MembersOnDisk() for task in TASKS}
         self._n_lives = dict.fromkeys(TASKS, 1)
         self.lives = {task: Life(self, task, 0) for task in TASKS}
 

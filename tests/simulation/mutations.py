@@ -19,6 +19,7 @@ from jflow.net.protocol.peer_link import PeerLink
 from jflow.state.core import commits
 from jflow.state.core import effects as task_effects
 from jflow.state.core.commits import EffectRunner
+from jflow.state.core.moves import StateMoves
 from jflow.state.effects import Ledger
 from jflow.state.effects.outcome import Earlier, Phase
 from jflow.state.fencing import Fences
@@ -147,6 +148,14 @@ class Mutation(NamedTuple):
     seed: int
 
 
+def _unended_holds() -> list[Change]:
+    def leave_task(self: StateMoves, task: Any, successor: Any) -> None:
+        for gate in (self.steps, self.plans):
+            gate.leave_task(task, successor)
+
+    return [(StateMoves, "leave_task", leave_task)]
+
+
 MUTATIONS: Mapping[str, Mutation] = {
     "a ledger forgets what is applied": Mutation(_forgetting_ledger, 20),
     "a later attempt does not ask what earlier ones have applied": Mutation(_no_verdict, 20),
@@ -162,6 +171,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a task does not tell what it has applied of steps that are past": Mutation(
         _silence_about_the_past, 392
     ),
+    "a successor waits for what a task that has left would say": Mutation(_unended_holds, 1708),
 }
 
 

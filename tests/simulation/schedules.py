@@ -27,6 +27,7 @@ from tests.simulation.trace import Trace
 from tests.simulation.workloads import (
     Counting,
     CountingAlone,
+    Draining,
     Moving,
     Queueing,
     Recovering,
@@ -47,6 +48,8 @@ _FAULTS_S = 6.0
 """For how long there are faults, at most."""
 _P_RECOVERY = 0.15
 """How probable it is that parameter servers die, and are restored."""
+_P_DRAIN = 0.15
+"""How probable it is, otherwise, that a parameter server leaves."""
 _KINDS: tuple[type[Workload], ...] = (
     Counting,
     CountingAlone,
@@ -156,6 +159,8 @@ class _Schedule:
             kinds.append(Counting)
         for kind in sorted(kinds, key=_KINDS.index):
             yield kind(cluster, Random(f"{kind.name} {self._seed}"), clock)
+        if (drains := Random(f"{Draining.name} {self._seed}")).random() < _P_DRAIN:
+            yield Draining(cluster, drains, clock)
 
     def run(self) -> Outcome:
         outcome = Outcome(self._seed)

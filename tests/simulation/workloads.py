@@ -9,6 +9,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
+from jflow.base.cluster import Task
 from jflow.errors import AbortedError, DeadlineExceededError, OpError
 from jflow.state.checkpoint_files import open_checkpoint
 from jflow.state.effects import Effect
@@ -244,6 +245,28 @@ class Moving(Workload):
             target = SERVERS[client.places[name] == SERVERS[0]]
             has_moved = await client.move(name, target)
             self.cluster.trace.note("moved" if has_moved else "not moved", name, target)
+
+    def check(self, values: Values) -> Iterator[str]:
+        yield from ()
+
+
+class Draining(Workload):
+    """A parameter server leaves, and the other one has what was on it."""
+
+    name = "drainer"
+
+    def works(self) -> list[tuple[Client, Work]]:
+        task, heir = self.rng.sample(SERVERS, 2)
+        return [(client, self._work(client, task, heir)) for client in (self.client(),)]
+
+    async def _work(self, client: Client, task: Task, heir: Task) -> None:
+        await asyncio.sleep(self.rng.random() * 2.0)
+        for _ in range(3):
+            await self.pause()
+            has_left = await client.drain(task, heir)
+            self.cluster.trace.note("drained" if has_left else "not drained", task, heir)
+            if has_left:
+                break
 
     def check(self, values: Values) -> Iterator[str]:
         yield from ()

@@ -132,6 +132,11 @@ class Dispatcher(Generic[S]):
         """The service with its table of RPCs."""
         return self._service
 
+    @property
+    def is_working(self) -> bool:
+        """Whether calls are not answered yet."""
+        return bool(self._working)
+
     def refuse_new_calls(self, error: OpError) -> None:
         """Fails the calls that come from now on, with an error."""
         self._refusal = error

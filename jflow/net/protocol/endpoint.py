@@ -79,6 +79,11 @@ class Endpoint:
             if dispatcher.service is MASTER:
                 dispatcher.refuse_new_calls(error)
 
+    @property
+    def owes_clients(self) -> bool:
+        """Whether calls of clients are not answered yet."""
+        return any(one.service is MASTER and one.is_working for one in self._dispatchers)
+
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
         async with self._unauthenticated.reading():

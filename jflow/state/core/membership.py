@@ -2,12 +2,16 @@
 
 The leader writes each change to its file before any task hears of it, and then tells all. It goes
 on telling those that did not answer, and those that have restarted, as long as it lives. While it
-is away nothing changes, and all else goes on.
+is away nothing changes, and all else goes on. A task that is told of an older list answers with its
+own.
+
+A leader does not leave: it first hands over, and stays until the next one has the list. If it ends
+before, it tells the next one when it comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -17,6 +21,7 @@ from jflow.base.drivers import CoreDriver, Job
 from jflow.base.drivers.driver import Mutex
 from jflow.base.roles import AccessRole
 from jflow.errors import (
+    AbortedError,
     AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -40,7 +45,10 @@ class MembersFile(Protocol):
     """Where a task keeps the list of members, so that it survives the process."""
 
     def write(self, members: MemberList) -> None:
-        """Keeps a list; when this returns, it is on disk."""
+        """Keeps a list; when this returns, it is on disk, or a later one.
+
+        Any thread may call it.
+        """
 
 
 class TaskMembers:
@@ -57,6 +65,7 @@ class TaskMembers:
     Attributes:
       members: the list.
       changed: called with a new list, once it counts.
+      is_being_removed: whether a caller waits to hear that this task, a former leader, is removed.
     """
 
     def __init__(
@@ -70,12 +79,13 @@ class TaskMembers:
     ) -> None:
         self.members = members
         self.changed: Callable[[MemberList], object] = lambda members: None
+        self.is_being_removed = False
         self._task = task
         self._tasks = tasks
         self._driver = driver
         self._file = file
         self._is_up = is_up
-        self._changing, self._keeping = Mutex(driver), Mutex(driver)
+        self._changing = Mutex(driver)
         self._told: dict[Task, tuple[int, int]] = {}
         self._telling: Job[None] | None = None
 
@@ -85,14 +95,9 @@ class TaskMembers:
         return self.members.leader == str(self._task)
 
     def start(self) -> None:
-        """Begins to tell others, if this task changes the list and has done so."""
-        if self.is_leader and self.members.epoch:
+        """Begins to tell others, if the list has changed since the cluster was started."""
+        if self.members.epoch:
             self._tell_all()
-
-    def has_told(self, task: Task) -> bool:
-        """Whether a task knows of the present list, as far as it is this one's to tell it."""
-        epoch, _ = self._told.get(task, (0, 0))
-        return self._telling is None or epoch >= self.members.epoch
 
     def close(self) -> None:
         """Ends telling others."""
@@ -107,7 +112,9 @@ class TaskMembers:
     @remote(needs=AccessRole.CLUSTER, since=12)
     async def adopt(self, packed: bytes) -> bytes:
         """Takes a list of a higher epoch; returns the one that this task has then."""
-        await self._keep(MemberList.from_bytes(packed))
+        members = MemberList.from_bytes(packed)
+        if members.epoch > self.members.epoch:
+            await self._keep(members)
         return self.members.to_bytes()
 
     @remote(needs=AccessRole.CLUSTER, since=12)
@@ -160,7 +167,7 @@ class TaskMembers:
                 )
             if at != address:
                 await self._change(members.with_task(task, address))
-        return str(task), self.members.to_bytes()
+            return str(task), self.members.to_bytes()
 
     @remote(needs=AccessRole.CLUSTER, since=12)
     async def remove(self, task: str, successor: str) -> bytes:
@@ -172,57 +179,108 @@ class TaskMembers:
         leaving, heir = Task.parse(task), Task.parse(successor)
         async with self._changing:
             await self.check_leader(False)
-            if leaving not in self.members.left:
-                members = self.members.without(leaving, heir)
-                if members.leader != self.members.leader:
-                    await call_task(self._tasks, heir, TaskMembers.check_leader, TELL_S, True)
-                await self._change(members, also=(leaving,))
+            if leaving == self._task:
+                await self._hand_over(heir)
+            elif leaving not in self.members.left:
+                heir = self.members.successor_of(heir)  # which may have left since
+                await self._change(self.members.without(leaving, heir), also=(leaving,))
+        if leaving == self._task:
+            self.is_being_removed = True
+            try:
+                return await call_task(
+                    self._tasks, heir, TaskMembers.remove, TELL_S, task, successor
+                )
+            finally:
+                self.is_being_removed = False
         return self.members.to_bytes()
 
+    async def _hand_over(self, heir: Task) -> None:
+        """Makes another task the leader; when this returns, it has the list."""
+        await call_task(self._tasks, heir, TaskMembers.check_leader, TELL_S, True)
+        await self._change(self.members.led_by(heir))
+        self._tell_all()  # goes on if the next call is lost
+        try:
+            await self._tell(heir, self._tasks[heir])
+        except TimeoutError:
+            raise UnavailableError(
+                f"{heir}, which is to change the list of members, does not answer; it is told "
+                "again, and then this can be repeated",
+                task=str(heir),
+            ) from None
+
     async def _change(self, members: MemberList, also: Collection[Task] = ()) -> None:
-        """Makes a list count: on disk, here, and for all that answer."""
-        reached = {task: self._tasks[task] for task in (*self.members.cluster.tasks(), *also)}
-        await self._keep(members)
-        await self._driver.all_of(
-            self._tell(task, proxy, members)
-            for task, proxy in reached.items()
-            if task != self._task
-        )
+        """Makes a list count: on disk, here, and for all that answer.
+
+        Raises:
+          AbortedError: if another task has a later list, which this one takes.
+        """
+        if not self.members.epoch:  # the file of an earlier life may be lost
+            await self._tell_each({one: self._tasks[one] for one in self._others()})
+        if members.epoch == self.members.epoch + 1:
+            reached = {task: self._tasks[task] for task in (*self._others(), *also)}
+            await self._keep(members)
+            await self._tell_each(reached)
+        if self.members is not members:
+            raise AbortedError(
+                f"another task has a later list of members, of epoch {self.members.epoch}; try "
+                "again",
+                task=str(self._task),
+            )
 
     async def _keep(self, members: MemberList) -> None:
-        """Keeps a list of a higher epoch, and makes it count here."""
-        async with self._keeping:  # so that files and lists change in one order
-            if members.epoch > self.members.epoch:
-                if self._file is not None:
-                    await self._driver.work(self._file.write, members)
-                self.members = members
-                self.changed(members)
-        self.start()
+        """Keeps a list, and makes it count here, unless there is a later one."""
+        if members.epoch > self.members.epoch and self._file is not None:
+            await self._driver.work(self._file.write, members)
+        if members.epoch > self.members.epoch:  # another one may have come meanwhile
+            self.members = members
+            self.changed(members)
+            if self.is_leader:
+                self._tell_all()
 
-    async def _tell(self, task: Task, proxy: TaskCalls, members: MemberList) -> None:
-        """Tells a task of a list, unless this life of it knows that; takes a newer one from it."""
-        with suppress(OpError, TimeoutError):
-            async with self._driver.limit(TELL_S):
-                info = await proxy.connect(TELL_S)
-                knows = (members.epoch, info.incarnation)
-                if self._told.get(task) == knows:
-                    return
-                reply = await proxy.call(TaskMembers.adopt, info.incarnation, members.to_bytes())
+    def _others(self) -> list[Task]:
+        return [task for task in self.members.cluster.tasks() if task != self._task]
+
+    async def _tell_each(self, tasks: Mapping[Task, TaskCalls]) -> None:
+        """Tells tasks of the list at the same time, as far as they answer."""
+
+        async def tell(task: Task, proxy: TaskCalls) -> None:
+            with suppress(OpError, TimeoutError):
+                await self._tell(task, proxy)
+
+        await self._driver.all_of([tell(task, proxy) for task, proxy in tasks.items()])
+
+    async def _tell(self, task: Task, proxy: TaskCalls) -> None:
+        """Tells a task of the list, and takes the one that it has if that is later."""
+        members = self.members
+        async with self._driver.limit(TELL_S):
+            info = await proxy.connect(TELL_S)
+            knows = (members.epoch, info.incarnation)
+            if self._told.get(task) == knows:
+                return
+            packed = await proxy.call(TaskMembers.adopt, info.incarnation, members.to_bytes())
             self._told[task] = knows
-            await self._keep(MemberList.from_bytes(reply))
+        await self._keep(MemberList.from_bytes(packed))
 
     def _tell_all(self) -> None:
         if self._telling is None:
             self._telling = self._driver.start(self._go_on_telling())
 
     async def _go_on_telling(self) -> None:
-        """Tells those that do not know of the list, also once they have restarted."""
+        """Tells those that do not know of the list, also once they have restarted.
+
+        A task that is not the leader only tells the leader, which may have been away when it became
+        that, or may have lost its file.
+        """
         while True:
-            members = self.members
-            for task in members.cluster.tasks():
-                if task != self._task:
-                    await self._tell(task, self._tasks[task], members)
+            leader = Task.parse(self.members.leader)
+            for task in self._others() if self.is_leader else [leader]:
+                with suppress(OpError, TimeoutError):
+                    await self._tell(task, self._tasks[task])
+            epoch, _ = self._told.get(leader, (-1, 0))
+            if epoch == self.members.epoch and not self.is_leader:
+                break
             await self._driver.sleep(PAUSE_S)
+        self._telling = None
 
 
 class ClusterMembers:

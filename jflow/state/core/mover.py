@@ -5,7 +5,7 @@ What moves is state of one device, or everything on a task (`StateId.everything_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -60,6 +60,7 @@ class StateMover:
     Raises:
       InvalidArgumentError: if there is nothing to move, the state is of several devices or belongs
         to one session, or a device is malformed or of no task of the cluster.
+      MovedError: if a task has left.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class StateMover:
         self._servers = servers
         self._states = states
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
-        self._source_task, self._target_task = _checked_tasks(states, target, tasks)
+        self._source_task, self._target_task = _checked_tasks(states, target, servers)
         self._name = new_name(servers.driver)
         self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
@@ -242,9 +243,10 @@ class _TaskCopies(_StateCopies):
 
 
 def _checked_tasks(
-    states: Sequence[StateId], target: str, tasks: Collection[Task]
+    states: Sequence[StateId], target: str, servers: ClusterView[Any, Any]
 ) -> tuple[Task, Task]:
     """Checks the arguments; returns the tasks of source and target. Raises as `StateMover`."""
+    tasks = servers.info().tasks
     devices = sorted({state.device for state in states})
     if len(devices) != 1 or devices == [target]:
         raise InvalidArgumentError(
@@ -262,6 +264,7 @@ def _checked_tasks(
             task = state.task
         except ValueError as error:
             raise InvalidArgumentError(str(error)) from None
+        servers.gate.directory.check({StateId.everything_on(task)})
         if task not in tasks:
             raise InvalidArgumentError(
                 f"there is no task {task} in the cluster; it has {[*map(str, tasks)]}"

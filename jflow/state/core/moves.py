@@ -25,12 +25,14 @@ from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpEr
 from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
 from jflow.state.effects.saved import MovedLedger
-from jflow.state.moves import End, Gate, StateId
+from jflow.state.moves import EVERYTHING, Directory, End, Gate, StateId
 from jflow.state.resources.moving import (
     Arrival,
     Departure,
     LeftState,
     LeftStates,
+    MovedState,
+    check_free,
     discard,
     left_states,
 )
@@ -68,6 +70,8 @@ class _Hold:
       timer: ends it.
       leaving: what the source has, in parts, if everything on it moves.
       arrivals: the copies that the target has.
+      moved: what the target learns of state that had moved away from the source before.
+      freed: the containers that were reset meanwhile, if everything moves and not from here.
       is_ending: whether the source is being asked how it has ended.
     """
 
@@ -77,11 +81,18 @@ class _Hold:
     timer: TimerHandle
     leaving: list[list[StateId]] | None = None
     arrivals: list[Arrival] = field(default_factory=list)
+    moved: dict[StateId, str] = field(default_factory=dict)
+    freed: set[str] = field(default_factory=set)
     is_ending: bool = False
 
     @property
     def source(self) -> Task:
         return self.states[0].task
+
+    @property
+    def is_of_everything(self) -> bool:
+        """Whether everything on the source is to move."""
+        return self.states[0].kind == EVERYTHING
 
     @property
     def leaving_states(self) -> Sequence[StateId]:
@@ -170,7 +181,8 @@ class StateMoves:
         await self._state.waited(departure.wanted)
         record, tensors = await self._state.driver.work(departure.saved)
         names = tuple(map(LeftState.of, states))
-        return SavedState(LeftStates(names, record, n_parts).to_bytes(), tensors)
+        moved = () if part else _moved_from(self._state.task, self.plans.directory)
+        return SavedState(LeftStates(names, record, n_parts, moved).to_bytes(), tensors)
 
     @remote(needs=AccessRole.CLUSTER, since=12)
     async def put_part(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
@@ -182,8 +194,15 @@ class StateMoves:
         hold, part = self._hold(name), LeftStates.from_bytes(record)
         try:
             names = [one.state.on_task(self._state.task) for one in part.names]
+            moved = {one.name.state: one.device for one in part.moved}
+            requested = [one.on_task(self._state.task) for one in moved]
         except ValueError as error:
             raise InvalidArgumentError(f"state cannot be named here: {error}") from None
+        check_free(
+            self._state.containers,
+            [one for one, at in zip(requested, moved.values(), strict=True) if one.device != at],
+        )
+        hold.moved |= moved
         await self._put(name, hold, names, part.saved, tensors)
 
     @remote(needs=AccessRole.CLUSTER, since=12)
@@ -244,6 +263,18 @@ class StateMoves:
             await self.steps.changed()
         return name in self._moved
 
+    def leave_task(self, task: Task, successor: Task) -> None:
+        """Takes note that a task has left, and that another one has all that was on it.
+
+        A hold of that has ended as moved, which the mover could not tell, and the source cannot.
+        """
+        everything = StateId.everything_on(task)
+        for name in [name for name, hold in self._holds.items() if everything in hold.states]:
+            with suppress(AbortedError):  # a reset has broken it
+                self._finish(name, has_moved=True)
+        for gate in (self.steps, self.plans):
+            gate.leave_task(task, successor)
+
     def close(self) -> None:
         """Ends the holds of the caller when its stream ends."""
         for name in [name for name, hold in self._holds.items() if hold.caller is self._caller]:
@@ -252,8 +283,14 @@ class StateMoves:
     def clear(self, containers: Sequence[str]) -> None:
         """Forgets the moves of state in containers that are reset, and breaks its holds."""
         freed = {"" if name == self._state.task.job else name for name in containers}
-        self.steps.clear(freed)
-        self.plans.clear(freed)
+        going_on = set[str]()
+        for name, hold in self._holds.items():
+            # The source decides whether everything moves, and there is more than these containers.
+            if hold.is_of_everything and hold.source != self._state.task:
+                hold.freed |= freed
+                going_on.add(name)
+        self.steps.clear(freed, going_on)
+        self.plans.clear(freed, going_on)
 
     def _hold(self, name: str) -> _Hold:
         self.steps.directory.states(name)  # a reset may have broken it
@@ -287,8 +324,12 @@ class StateMoves:
                     f"{self._state.task} has no device {state.device}; it has {', '.join(devices)}"
                 )
         await self._close_plans(name, hold)
-        copies = (self._state.containers, names, record, tensors, devices)
+        has_room = hold.source == self._state.task  # the copies take the place of what they are of
+        copies = (self._state.containers, names, record, tensors, devices, has_room)
         hold.arrivals.append(await self._state.driver.work(Arrival, *copies))
+        if self._holds.get(name) is not hold:  # it has ended meanwhile
+            hold.arrivals.pop().drop()
+            raise AbortedError("the hold of the state has ended; nothing has moved")
 
     def _end_without_mover(self, name: str) -> None:
         """Ends a hold without its mover: as kept at the source, elsewhere as the source says."""
@@ -341,6 +382,8 @@ class StateMoves:
         self._state.parked.stay(hold.states)
         is_broken = not self.steps.directory.is_holding(name)
         if not has_moved or is_broken:
+            for arrival in hold.arrivals:
+                arrival.drop()
             self.plans.release(name)
             self.steps.release(name)
             if has_moved:
@@ -356,5 +399,18 @@ class StateMoves:
                 self._moved.popitem(last=False)
         for arrival in hold.arrivals:
             arrival.finish()
+            freed = [state for state in arrival.names if state.container in hold.freed]
+            discard(self._state.containers, freed)
+        for gate in (self.plans, self.steps):
+            gate.directory.learn(hold.moved)
         self.plans.move(name)
         self.steps.move(name)
+
+
+def _moved_from(task: Task, directory: Directory) -> tuple[MovedState, ...]:
+    """Returns where state is that has moved away from a task by itself."""
+    return tuple(
+        MovedState(LeftState.of(state), device)
+        for state, device in directory.moved.items()
+        if state.kind != EVERYTHING and state.task == task
+    )

@@ -36,6 +36,7 @@ from jflow.state.core.saves import StateSaves
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, ClusterView, ConnectedTasks, new_name
 from jflow.state.fencing import CLAIMS
 from jflow.state.moves import StateId
+from jflow.state.moves.directory import everything_around
 from jflow.state.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class CheckpointSaver:
 
     Raises:
       InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
-      MovedError: if some of it is on a task that has left.
+      MovedError: if some of it was on a task that has left.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CheckpointSaver:
         self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
-        servers.gate.directory.check([StateId.everything_on(task) for task in self._by_task])
+        servers.gate.directory.check(everything_around(self._states))  # it may have left
         known_tasks = {*servers.info().tasks}
         for task in self._by_task:
             if task not in known_tasks:

@@ -30,7 +30,8 @@ from jflow.state.core.remote import remote
 from jflow.state.core.task import TaskCore, new_name
 from jflow.state.core.unpaused import UnpausedMasters
 from jflow.state.fencing import CLAIMS, Fences
-from jflow.state.moves import Change, StateId
+from jflow.state.moves import Change, StateId, Use
+from jflow.state.moves.directory import everything_around
 from jflow.state.moves.states import VARIABLE
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import VariableId
@@ -64,6 +65,7 @@ class _OpenWork:
     """The pauses, saves and restores that one caller has not ended, by name.
 
     Attributes:
+      uses: keep what is being restored from moving.
       owners: the sessions that some of what was restored belongs to.
     """
 
@@ -71,6 +73,7 @@ class _OpenWork:
     saves: dict[str, _Save] = field(default_factory=dict)
     restores: dict[str, RestoreOfTask] = field(default_factory=dict)
     closings: dict[str, Wanted] = field(default_factory=dict)
+    uses: dict[str, Use] = field(default_factory=dict)
     owners: dict[str, Collection[str]] = field(default_factory=dict)
 
 
@@ -378,9 +381,17 @@ class StateSaves:
     async def close_writes(self, name: str, seconds: float) -> None:
         """Waits until no step of the task is between its writes.
 
-        None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
+        None begins to write until `put` or `forget`, if it writes more than once. Until then the
+        state does not move, either. Raises as `take`.
         """
         self._reopen(name)
+        restore = self._open.restores.get(name)
+        if restore is None:
+            raise _given_up()
+        plans = self._moves.plans
+        use = plans.directory.add(restore.states | everything_around(restore.states))
+        await plans.enter(use, (name, self._caller))
+        self._open.uses[name] = use
         closing = self._open.closings[name] = self._state.containers.closing()
         try:
             await self._wait_for(seconds, closing)
@@ -392,13 +403,16 @@ class StateSaves:
         closing = self._open.closings.pop(name, None)
         if closing is not None:
             self._state.containers.reopen(closing)
+        use = self._open.uses.pop(name, None)
+        if use is not None:
+            self._moves.plans.leave(use)
 
     @remote(needs=AccessRole.CLUSTER)
     async def put(self, name: str, seconds: float) -> None:
         """Sets the state that `load` has read, at one moment. Raises as `take`."""
         restore = self._open.restores.pop(name, None)
         if restore is None:
-            raise AbortedError("what was to be restored is gone, because the restore was given up")
+            raise _given_up()
         if (action := async_failpoint("worker.before_restore")) is not None:
             await action
         self._open.owners[name] = restore.owners
@@ -428,7 +442,7 @@ class StateSaves:
         for name in [*self._open.saves]:
             # Another task may be committing what is written, so it is left to the next save.
             self._end(name)
-        for name in {*self._open.restores, *self._open.closings, *self._open.owners}:
+        for name in {*self._open.restores, *self._open.uses, *self._open.owners}:
             self._forget(name)
 
     # Common parts -----------------------------------------------------------------------------
@@ -470,3 +484,7 @@ class StateSaves:
                 f"{seconds_text(seconds)}; it {cell.reason(attempt) or 'waited for them'}",
                 task=str(self._state.task),
             ) from None
+
+
+def _given_up() -> AbortedError:
+    return AbortedError("what was to be restored is gone, because the restore was given up")

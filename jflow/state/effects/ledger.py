@@ -316,7 +316,10 @@ class Ledger:
         self.add([(key, window) for key, window in windows if key[0].startswith(clients)])
 
     def add(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
-        """Adds the steps of other windows to those that are known; lowers no epoch."""
+        """Adds the steps of other windows, unless they are applied or active here.
+
+        Lowers no epoch and no fence.
+        """
         for key, window in windows:
             client, epoch = key
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
@@ -327,10 +330,23 @@ class Ledger:
             if window.acknowledged > own_window.acknowledged:
                 self._acknowledge(key, own_window, window.acknowledged)
             for sequence, entry in window.entries.items():
-                if sequence >= own_window.acknowledged and sequence not in own_window.entries:
+                own_entry = own_window.entries.get(sequence)
+                is_unknown = own_entry is None or own_entry.phase is Phase.UNKNOWN
+                if sequence >= own_window.acknowledged and is_unknown:
+                    if own_entry is not None:
+                        entry.fence = max(entry.fence, own_entry.fence)
                     own_window.entries[sequence] = entry
                     if entry.results:
                         self._keep(entry, entry.results)
+
+    def open_among(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> Iterator[EffectKey]:
+        """Yields the steps of other windows that have an active attempt here."""
+        for key, window in windows:
+            own_entries = self._windows[key].entries if key in self._windows else {}
+            for sequence in window.entries:
+                entry = own_entries.get(sequence)
+                if entry is not None and entry.is_open:
+                    yield EffectKey(*key, sequence)
 
     def _entry(self, effect: Effect) -> LedgerEntry:
         """Returns the entry of a step, created if missing; drops what the client acknowledges.

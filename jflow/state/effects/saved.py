@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import Array
-from jflow.errors import InvalidArgumentError
+from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase
 
@@ -174,8 +174,19 @@ class MovedLedger:
         )
 
     def add_to(self, ledger: Ledger) -> None:
-        """Adds the steps to those that a ledger has."""
-        ledger.add([*self.saved.windows(), *self.of_sessions.windows(is_saved=False)])
+        """Adds the steps to those that a ledger has.
+
+        Raises:
+          AbortedError: if one of them is not decided there yet, though it is applied here: its part
+            there would not learn of that any more.
+        """
+        windows = [*self.saved.windows(), *self.of_sessions.windows(is_saved=False)]
+        for key in ledger.open_among(windows):
+            raise AbortedError(
+                f"step {key.sequence} of {key.client!r} is applied where the state is, but not "
+                "decided yet where it is to move; try again later"
+            )
+        ledger.add(windows)
 
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())

@@ -17,7 +17,7 @@ A local session has one. Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakSet
 
@@ -177,10 +177,11 @@ class Directory:
 
     def _check_unheld(self, present: frozenset[StateId], meant: frozenset[StateId]) -> None:
         """Raises MovedError if some of the state has moved, and AbortedError if some is held."""
-        self.check(present | _everything_around(present))
-        around = meant | _everything_around(meant)
+        around = meant | everything_around(meant)
+        # Nothing moves to a task from which everything has moved, because that is about to leave.
+        self.check(present | (around - meant))
         for held in sorted(self._held):
-            if held in around or not meant.isdisjoint(_everything_around((held,))):
+            if held in around or not meant.isdisjoint(everything_around((held,))):
                 raise AbortedError(f"{held} is being moved by another session; try again later")
 
     def is_holding(self, name: str) -> bool:
@@ -224,13 +225,29 @@ class Directory:
         self._moved[state] = target
         self._moved.pop(state.on(target), None)
 
+    @property
+    def moved(self) -> Mapping[StateId, str]:
+        """The devices where state is that has moved; of everything on a task, another task."""
+        return self._moved
+
+    def learn(self, moved: Mapping[StateId, str]) -> None:
+        """Takes what another directory knows of state that has moved."""
+        self._moved = {**moved, **self._moved}
+
     def leave_task(self, task: Task, successor: Task) -> None:
-        """Records that all that was on a task is on another one, which has the same devices."""
+        """Records that all that was on a task is on another one, which has the same devices.
+
+        A request for what was there means the successor. So state that had moved away from the task
+        is looked for there, too.
+        """
         for former, place in self._moved.items():
             if former.kind == EVERYTHING and place == str(task):
                 self._moved[former] = str(successor)
             elif former.kind != EVERYTHING and (device := Device.parse(place)).task == task:
                 self._moved[former] = str(replace(device, task=successor))
+        for former, place in [*self._moved.items()]:
+            if former.kind != EVERYTHING and former.task == task:
+                self._moved.setdefault(former.on_task(successor), place)
         for state in [one for one, place in self._moved.items() if place == one.device]:
             del self._moved[state]  # it came back
         self._moved[StateId.everything_on(task)] = str(successor)
@@ -281,16 +298,23 @@ class Directory:
         """Ends a pause; does nothing if it has ended."""
         self._pauses.pop(name, None)
 
-    def clear(self, containers: Collection[str]) -> None:
-        """Forgets the moves of state in containers that are reset, and breaks its holds."""
+    def clear(self, containers: Collection[str], going_on: Collection[str] = ()) -> None:
+        """Forgets the moves of state in containers that are reset, and breaks its holds.
+
+        Args:
+          containers: the containers.
+          going_on: the names of holds that go on.
+        """
         for name, (states, _) in [*self._holds.items()]:
-            if any(one.kind == EVERYTHING or one.container in containers for one in states):
+            if name not in going_on and any(
+                one.kind == EVERYTHING or one.container in containers for one in states
+            ):
                 self.release(name)
         for state in [*self._moved]:
             if state.kind != EVERYTHING and state.container in containers:
                 del self._moved[state]
 
 
-def _everything_around(states: Iterable[StateId]) -> set[StateId]:
+def everything_around(states: Iterable[StateId]) -> frozenset[StateId]:
     """Returns everything on the tasks of some state."""
-    return {StateId.everything_on(state.task) for state in states}
+    return frozenset(StateId.everything_on(state.task) for state in states)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jflow.base.cluster import Task
 from jflow.base.drivers import CoreDriver, Event
-from jflow.state.moves.directory import Directory, Use
+from jflow.state.moves.directory import Directory, Use, everything_around
 from jflow.state.moves.states import StateId
 
 
@@ -71,10 +71,14 @@ class Gate:
             await self.changed()
 
     async def released(self, states: Collection[StateId]) -> None:
-        """Waits until no hold has any of the state. Raises MovedError if some of it has moved."""
-        while self.directory.is_held(states):
+        """Waits until no hold has any of the state. Raises MovedError if some of it has moved.
+
+        A hold of everything on a task has its state, too.
+        """
+        around = {*states, *everything_around(states)}
+        while self.directory.is_held(around):
             await self.changed()
-        self.directory.check(states)
+        self.directory.check(around)
 
     async def quiet(self, pause: str) -> None:
         """Waits until all running steps' changes would be in snapshots as a whole or not at all."""
@@ -101,9 +105,9 @@ class Gate:
         self.directory.move(hold)
         self.notify()
 
-    def clear(self, containers: Collection[str]) -> None:
-        """Forgets the moves of state in containers and breaks its holds."""
-        self.directory.clear(containers)
+    def clear(self, containers: Collection[str], going_on: Collection[str] = ()) -> None:
+        """See `Directory.clear`; ends waits for what it frees."""
+        self.directory.clear(containers, going_on)
         self.notify()
 
     def notify(self) -> None:

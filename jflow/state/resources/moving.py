@@ -10,6 +10,7 @@ step, which nothing interrupts, may still be writing a variable, so its copy is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -26,7 +27,9 @@ from jflow.plan import VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE
+from jflow.state.quotas import Account
 from jflow.state.resources.cell import Cell
+from jflow.state.resources.charged import charged_bytes
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.kinds import packed, unpacked
@@ -110,6 +113,13 @@ class LeftState(Record, frozen=True):
         return state
 
 
+class MovedState(Record, frozen=True):
+    """The name of state that had moved away from a task before, and the device where it is."""
+
+    name: LeftState
+    device: str
+
+
 class LeftStates(Record, frozen=True):
     """The record of a part of everything on a task.
 
@@ -117,6 +127,7 @@ class LeftStates(Record, frozen=True):
       names: of the state in it.
       saved: a packed `SavedStates`, whose numbers are positions in the sorted names.
       n_parts: how many parts there are.
+      moved: what had moved away; in the first part.
     """
 
     what = "part of a task's state"
@@ -125,6 +136,7 @@ class LeftStates(Record, frozen=True):
     names: tuple[LeftState, ...]
     saved: bytes
     n_parts: Size
+    moved: tuple[MovedState, ...] = ()
 
 
 def left_states(containers: Containers, leaves: Callable[[str], bool]) -> list[list[StateId]]:
@@ -239,11 +251,15 @@ class Arrival:
       names: what moves, by the names that it will have, in the order of those at the source.
       record, arrays: what `Departure.saved` gave.
       devices: the devices of the task by their names.
+      has_room: whether what it is a copy of, on the same task, is charged until `finish`.
+
+    Attributes:
+      names: as given.
 
     Raises:
       AlreadyExistsError: if there is other state of that name.
       InvalidArgumentError: if the record is malformed.
-      ResourceExhaustedError: if there is not enough memory.
+      ResourceExhaustedError: if there is not enough memory, or it exceeds a quota.
     """
 
     def __init__(
@@ -253,9 +269,12 @@ class Arrival:
         record: bytes,
         arrays: Sequence[Array],
         devices: Mapping[str, DeviceOrMesh],
+        has_room: bool = False,
     ) -> None:
-        _check_free(containers, names)
+        check_free(containers, names)
+        self.names = names
         self._containers = containers
+        self._charged = Counter[Account]()
         saved, remaining_arrays = SavedStates.from_bytes(record), iter(arrays)
         values = {}
         for one in saved.variables:
@@ -271,13 +290,29 @@ class Arrival:
             snapshot = unpacked(state.kind, PackedSnapshot(queue.record, parts))
             cell = containers.resources.restore_cell(state.kind, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
+        if not has_room:  # now, because `finish` must not fail
+            charged = self._variables.new_bytes
+            for resource_id, cell in self._queues:
+                charged[Account(resource_id.container)] += charged_bytes(cell)
+            containers.usage.charge(charged)
+            self._charged = charged
 
     def finish(self) -> None:
         """Installs the copies as the state of the device."""
+        self.drop()  # what was charged is charged again
+        self._variables.is_charged = True
+        for account, n_bytes in self._variables.new_bytes.items():
+            self._containers.usage.add(account, n_bytes)
         # Nothing reads or writes the variables, so this completes at once.
         self._containers.accesses.submit(self._variables, lambda _: None)
         for resource_id, cell in self._queues:
             self._containers.resources.adopt(resource_id, cell)
+
+    def drop(self) -> None:
+        """Frees what is charged for the copies, if they are not needed."""
+        charged, self._charged = self._charged, Counter()
+        for account, n_bytes in charged.items():
+            self._containers.usage.add(account, -n_bytes)
 
 
 def _states_of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
@@ -293,7 +328,8 @@ def _resource_id(state: StateId) -> ResourceId:
     return ResourceId(state.container, device, state.kind, state.name, state.owner)
 
 
-def _check_free(containers: Containers, states: Collection[StateId]) -> None:
+def check_free(containers: Containers, states: Collection[StateId]) -> None:
+    """Raises AlreadyExistsError if there is state of one of these names."""
     variables = {*map(_variable_id, _states_of_kind(states, VARIABLE))}
     existing = [str(variable) for variable in sorted(containers.existing(variables))]
     existing += [

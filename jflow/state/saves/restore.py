@@ -36,6 +36,7 @@ class RestoreOfTask:
     Attributes:
       wanted: sets the variables, all at one moment.
       n_bytes: the size of what it has read of variables.
+      states: what it sets.
       owners: the sessions that some of what it restores belongs to.
 
     Raises:
@@ -57,6 +58,7 @@ class RestoreOfTask:
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
+        self.states = frozenset(item.state for item in items.items)
         self.owners = {item.state.session for item in items.items} - {""}
         for item, read in zip(items.items, readers, strict=True):
             if read is not None:

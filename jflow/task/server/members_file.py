@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class StoredMembers:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
+        self._writing = threading.Lock()
+        self._written = 0
 
     @classmethod
     def of(cls, task: Task, environ: Mapping[str, str] = os.environ) -> StoredMembers | None:
@@ -64,6 +67,13 @@ class StoredMembers:
         )
 
     def write(self, members: MemberList) -> None:
-        """Keeps a list; when this returns, it is on disk. Raises OSError if that fails."""
-        with replacing(self._path, mode=0o600) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(members)))
+        """Keeps a list; when this returns, it is on disk, or a later one. Any thread may call it.
+
+        Raises:
+          OSError: if that fails.
+        """
+        with self._writing:
+            if members.epoch > self._written:
+                with replacing(self._path, mode=0o600) as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(members)))
+                self._written = members.epoch

@@ -160,8 +160,7 @@ class RunningServer:
     def _members_changed(self, members: MemberList) -> None:
         """Makes a new list of members count."""
         for task, successor in members.left.items():
-            for gate in (self.worker.moves.steps, self.worker.moves.plans):
-                gate.leave_task(task, successor)
+            self.worker.moves.leave_task(task, successor)
         successor = members.successor_of(self._task)
         if successor == self._task:
             cluster = self._filters.seen_by(self._task, members.cluster)
@@ -171,13 +170,6 @@ class RunningServer:
             self._leaving = asyncio.get_running_loop().create_task(
                 self._leave(successor, members.addresses[str(successor)])
             )
-
-    def _has_to_stay(self, successor: Task) -> bool:
-        """Whether calls of clients are under way, or the successor does not know that it is one."""
-        n_running, _ = self.worker.running.listed(StatusRequest())
-        _, sessions = self.master.list_sessions(StatusRequest())
-        is_busy = n_running > 0 or any(one.n_waiting for one in sessions)
-        return is_busy or not self.members.has_told(successor)
 
     async def _leave(self, successor: Task, address: str) -> None:
         """Ends the server, once what it runs for clients has ended."""
@@ -191,9 +183,15 @@ class RunningServer:
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
-                while self._has_to_stay(successor):
+                while self._is_busy:
                     await asyncio.sleep(_LEAVE_POLL_S)
         self.watched.stop()
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether it runs a part of a step, or owes somebody an answer."""
+        owes_answers = self.endpoint.owes_clients or self.members.is_being_removed
+        return owes_answers or bool(self.worker.running.listed(StatusRequest())[0])
 
     def open_master_session(self, rights: Rights) -> MasterSession:
         return self.master.open_session(rights)
@@ -246,6 +244,8 @@ class RunningServer:
         if self._slow_steps is not None:
             self._slow_steps.stop()
         self.members.close()
+        if self._leaving is not None:
+            self._leaving.cancel()
         await self.listener.stop()
         await self.tasks.close()
 

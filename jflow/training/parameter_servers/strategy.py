@@ -107,12 +107,22 @@ class ParameterServerStrategy:
         """
         former, self._members = self._members, members
         self._successors = members.left
+        spec = self.cluster_spec
+        # Without those that have left: others may have their addresses.
+        known = {
+            task: spec.task_address(task.job, task.index)
+            for task in spec.tasks()
+            if task not in members.left
+        }
         for name, address in members.addresses.items():
             task = Task.parse(name)
-            is_new = task not in {*self.cluster_spec.tasks()}
             # Programs may reach tasks at other addresses than these reach each other.
-            if is_new or (former is not None and former.addresses.get(name) != address):
-                self.cluster_spec = self.cluster_spec.replace(task, address)
+            if task not in known or (former is not None and former.addresses.get(name) != address):
+                known[task] = address
+        jobs: dict[str, dict[int, str]] = {}
+        for task, address in known.items():
+            jobs.setdefault(task.job, {})[task.index] = address
+        self.cluster_spec = ClusterSpec(jobs)
 
     def successor_of(self, task: Task) -> Task:
         """Returns the task that has the variables of a parameter server."""

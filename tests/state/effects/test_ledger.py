@@ -296,6 +296,23 @@ def test_steps_that_are_added_bring_back_nothing_that_was_acknowledged_or_fenced
         target.begin_attempt(STEP)
 
 
+def test_steps_that_are_added_count_where_an_attempt_was_given_up_but_not_where_one_is_open() -> (
+    None
+):
+    source, target = Ledger(), Ledger()
+    committed(source)
+    assert phase(target, STEP.again()) is Phase.UNKNOWN
+    MovedLedger.of(source).add_to(target)
+    with pytest.raises(SupersededError, match="attempt 3"):
+        target.take_over(STEP.again())
+    assert phase(target, STEP.again().again()) is Phase.COMMITTED
+    undecided = Ledger()
+    staged(undecided)
+    with pytest.raises(AbortedError, match="not decided yet"):
+        MovedLedger.of(source).add_to(undecided)
+    assert undecided.commit(STEP, 1)
+
+
 def test_a_restored_ledger_answers_as_the_one_that_was_saved() -> None:
     ledger = Ledger()
     committed(ledger)

@@ -11,8 +11,7 @@ import pytest
 import jflow as tf
 from jflow.client.runtime import saving
 from jflow.launch.testing.backends import BackendUnderTest
-from jflow.task.server import Server
-from jflow.task.server import server as servers
+from jflow.task.server import Server, running
 
 
 @pytest.fixture
@@ -136,7 +135,7 @@ def test_one_task_elsewhere_is_enough_to_refuse_a_path_that_it_would_write_to(
         Server({"worker": ["127.0.0.1:0"]}, "worker", 0) as near,
         monkeypatch.context() as elsewhere,
     ):
-        elsewhere.setattr(servers, "file_system_id", lambda: "elsewhere")
+        elsewhere.setattr(running, "file_system_id", lambda: "elsewhere")
         with Server({"ps": ["127.0.0.1:0"]}, "ps", 0) as far:
             cluster = near.cluster_spec.as_dict() | far.cluster_spec.as_dict()
             for server in (near, far):

@@ -40,9 +40,11 @@ class ChangingCluster:
         assert self.servers[task].join(PATIENCE_S), "it does not leave"
         return members
 
-    def join(self, job: str, through: str = WORKER_0, index: int | None = None) -> tf.train.Server:
-        """Starts one more server."""
-        address = f"127.0.0.1:{free_port()}"
+    def join(
+        self, job: str, through: str = WORKER_0, index: int | None = None, address: str = ""
+    ) -> tf.train.Server:
+        """Starts one more server, at a free address unless one is given."""
+        address = address or f"127.0.0.1:{free_port()}"
         server = tf.train.Server.joining(self.target(through), job, address, index)
         self._stack.enter_context(server)
         self.servers[str(server._task)] = server

@@ -80,3 +80,18 @@ def test_a_parameter_server_leaves_and_its_variables_are_found_and_counted_once(
         counting.count(200)
         counting.check()
     counting.strategy.close()
+
+
+def test_a_worker_that_joins_at_the_address_of_one_that_has_left_takes_part(
+    cluster: ChangingCluster,
+) -> None:
+    counting, address = Counting(cluster), cluster.target(WORKER_1).partition("://")[2]
+    with counting.coordinator:
+        counting.count(50)
+        cluster.drain(WORKER_1)
+        wait_until(lambda: counting.coordinator._engine.workers() == [0])
+        joined = cluster.join("worker", address=address)
+        wait_until(lambda: str(joined._task) in counting.workers())
+        counting.count(50)
+        counting.check()
+    counting.strategy.close()

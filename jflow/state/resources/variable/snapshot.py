@@ -172,13 +172,16 @@ class RestoreVariables(Access):
       usage: charged for the variables that it makes.
       is_owned: whether nothing else uses the arrays of the snapshots.
 
+    Attributes:
+      is_charged: whether the variables that it makes are charged already; False at first.
+
     Raises:
       InvalidArgumentError: if a snapshot is inconsistent. If one does not have the dtype and shape
         of its variable, the attempt fails with it; if new variables would exceed a quota, with a
         ResourceExhaustedError.
     """
 
-    __slots__ = ("_arrays", "_snapshots", "_usage", "_variables")
+    __slots__ = ("_arrays", "_snapshots", "_usage", "_variables", "is_charged")
 
     def __init__(
         self,
@@ -191,6 +194,7 @@ class RestoreVariables(Access):
     ) -> None:
         # It reads as far as the order is concerned: it needs no time between its grant and its end.
         super().__init__(tuple(snapshots), ())
+        self.is_charged = False
         self._variables = variables
         self._usage = usage
         self._snapshots = snapshots
@@ -222,23 +226,26 @@ class RestoreVariables(Access):
             variable = self._variables.get(key)
             if variable is not None:
                 _check_same(key, variable.spec, snapshot.spec)
-        new = {
-            key: stored_bytes(array)
-            for key, array in self._arrays.items()
-            if key not in self._variables
-        }
-        made = Counter[Account]()
-        for key, n_bytes in new.items():
-            made[Account(key.container)] += n_bytes
-        self._usage.charge(made)
+        if not self.is_charged:
+            self._usage.charge(self.new_bytes)
         for key, array in self._arrays.items():
             variable = self._variables.get(key)
             if variable is None:
                 spec, account = self._snapshots[key].spec, Account(key.container)
-                self._variables[key] = VariableState(spec, Buffer(array), account, new[key])
+                charged = stored_bytes(array)
+                self._variables[key] = VariableState(spec, Buffer(array), account, charged)
             else:
                 variable.update(array)
                 variable.charge(self._usage)
+
+    @property
+    def new_bytes(self) -> Counter[Account]:
+        """The bytes of the variables that it makes, by the accounts that they are charged to."""
+        made = Counter[Account]()
+        for key, array in self._arrays.items():
+            if key not in self._variables:
+                made[Account(key.container)] += stored_bytes(array)
+        return made
 
     def put(self) -> None:
         """Does nothing: the variables were set at the grant."""
