@@ -46,6 +46,7 @@ from jflow.state.resources.lookup_table import LookupTableSnapshot, LookupTableS
 from jflow.state.resources.moving import (
     LeftState,
     LeftStates,
+    MovedState,
     SavedQueue,
     SavedStates,
     SavedVariable,
@@ -235,6 +236,7 @@ BUILDS = {
         "n_arrays": st.integers(0, 9),
     },
     LeftState: LEFT_STATE,
+    MovedState: {"name": st.builds(LeftState, **LEFT_STATE), "device": TEXTS},
     LeftStates: {
         "names": st.lists(st.builds(LeftState, **LEFT_STATE), max_size=2).map(tuple),
         "saved": st.binary(max_size=9),

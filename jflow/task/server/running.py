@@ -189,7 +189,7 @@ class RunningServer:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether it runs a part of a step, or owes somebody an answer."""
+        """Whether it runs a part of a step, or owes a caller an answer."""
         owes_answers = self.endpoint.owes_clients or self.members.is_being_removed
         return owes_answers or bool(self.worker.running.listed(StatusRequest())[0])
 
