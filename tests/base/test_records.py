@@ -32,7 +32,13 @@ from jflow.state.checkpoint_files.layout import (
     StateEntry,
     TensorEntry,
 )
-from jflow.state.effects.saved import MovedWindows, SavedEffect, SavedWindow, SavedWindows
+from jflow.state.effects.saved import (
+    MovedWindows,
+    SavedEffect,
+    SavedWindow,
+    SavedWindows,
+    WideStep,
+)
 from jflow.state.journal import PackedEntries, PackedEntry
 from jflow.state.members import MemberList
 from jflow.state.records import DECODERS
@@ -151,6 +157,13 @@ SAVED_WINDOW = {
     **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
     "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
 }
+WIDE_STEP = {
+    "client": TEXTS,
+    "epoch": st.integers(0, 9),
+    "sequence": st.integers(0, 9),
+    "attempt": st.integers(1, 9),
+    "participants": TEXTS_OF_LOGS,
+}
 LEFT_STATE = dict.fromkeys(("device", "kind", "container", "name"), TEXTS)
 SAVED_WINDOWS = {"windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)}
 
@@ -226,9 +239,11 @@ BUILDS = {
     SavedEffect: SAVED_EFFECT,
     SavedWindow: SAVED_WINDOW,
     SavedWindows: SAVED_WINDOWS,
+    WideStep: WIDE_STEP,
     MovedWindows: {
         "saved": st.builds(SavedWindows, **SAVED_WINDOWS),
         "of_sessions": st.builds(SavedWindows, **SAVED_WINDOWS),
+        "wide": st.lists(st.builds(WideStep, **WIDE_STEP), max_size=2).map(tuple),
     },
     SavedQueue: {
         "number": st.integers(0, 99),

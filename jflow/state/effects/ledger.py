@@ -339,6 +339,24 @@ class Ledger:
                     if entry.results:
                         self._keep(entry, entry.results)
 
+    def wide_steps(self) -> Iterator[tuple[EffectKey, int, tuple[str, ...]]]:
+        """Yields the steps that were applied here and on other tasks, which may still ask for them.
+
+        Each with its attempt and, unless it is past, the tasks that it wrote on.
+        """
+        for key, attempt in self._past.items():
+            yield key, attempt, ()
+        for window_key, window in self._windows.items():
+            for sequence, entry in window.entries.items():
+                if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
+                    yield EffectKey(*window_key, sequence), entry.attempt, entry.participants
+
+    def add_past(self, key: EffectKey, attempt: int) -> None:
+        """Adds a step that is past and was applied on another task, for those that ask."""
+        self._past.setdefault(key, attempt)
+        if len(self._past) > MAX_PAST:
+            self._past.popitem(last=False)
+
     def open_among(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> Iterator[EffectKey]:
         """Yields the steps of other windows that have an active attempt here."""
         for key, window in windows:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import Array
 from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.state.effects.effect import EffectKey
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase
 
@@ -119,12 +120,28 @@ class SavedLedger:
         return windows
 
 
+class WideStep(Record, frozen=True):
+    """The record of a step that was applied on several tasks.
+
+    Attributes:
+      client, epoch, sequence, attempt: as in `Effect`.
+      participants: the tasks that it wrote on; empty if it is past.
+    """
+
+    client: str
+    epoch: Size
+    sequence: Size
+    attempt: Size
+    participants: tuple[str, ...]
+
+
 class MovedWindows(Record, frozen=True):
     """The record of the steps that a task has applied, for the task to which its state moves.
 
     Attributes:
       saved: those that checkpoints keep.
       of_sessions: the others.
+      wide: those of both that other tasks may ask for, and past ones.
     """
 
     what = "applied steps of state that moves"
@@ -132,6 +149,7 @@ class MovedWindows(Record, frozen=True):
 
     saved: SavedWindows
     of_sessions: SavedWindows
+    wide: tuple[WideStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,20 +160,22 @@ class MovedLedger:
     done. All steps go along: a ledger does not say which state a step has written.
 
     Attributes:
-      saved, of_sessions: as in `MovedWindows`.
+      saved, of_sessions, wide: as in `MovedWindows`.
     """
 
     saved: SavedLedger
     of_sessions: SavedLedger
+    wide: tuple[WideStep, ...]
 
     @classmethod
     def of(cls, ledger: Ledger) -> MovedLedger:
         """Returns the applied steps of a ledger."""
-        return cls(SavedLedger.of(ledger), SavedLedger.of_sessions(ledger))
+        wide = tuple(WideStep(*key, attempt, tasks) for key, attempt, tasks in ledger.wide_steps())
+        return cls(SavedLedger.of(ledger), SavedLedger.of_sessions(ledger), wide)
 
     def packed(self) -> tuple[bytes, list[Array]]:
         """Returns the record, and the results."""
-        record = MovedWindows(self.saved.saved, self.of_sessions.saved)
+        record = MovedWindows(self.saved.saved, self.of_sessions.saved, self.wide)
         return record.to_bytes(), [*self.saved.arrays, *self.of_sessions.arrays]
 
     @classmethod
@@ -171,6 +191,7 @@ class MovedLedger:
         return cls(
             SavedLedger(windows.saved, tuple(arrays[:n_saved])),
             SavedLedger(windows.of_sessions, tuple(arrays[n_saved:])),
+            windows.wide,
         )
 
     def add_to(self, ledger: Ledger) -> None:
@@ -186,6 +207,14 @@ class MovedLedger:
                 f"step {key.sequence} of {key.client!r} is applied where the state is, but not "
                 "decided yet where it is to move; try again later"
             )
+        by_key = dict(windows)
+        for step in self.wide:
+            window = by_key.get((step.client, step.epoch))
+            entry = None if window is None else window.entries.get(step.sequence)
+            if entry is not None and step.participants:
+                entry.participants = step.participants
+            else:
+                ledger.add_past(EffectKey(step.client, step.epoch, step.sequence), step.attempt)
         ledger.add(windows)
 
 

@@ -283,6 +283,20 @@ def test_a_ledger_answers_for_steps_of_another_one_that_were_added(is_saved: boo
         MovedLedger.unpacked(packed[0], [])
 
 
+def test_a_ledger_tells_other_tasks_of_wide_steps_that_were_added() -> None:
+    tasks = ("/job:ps/task:0", "/job:ps/task:1")
+    source, target = Ledger(), Ledger()
+    past, present = STEP, replace(STEP, sequence=9, acknowledged=8)
+    for step in (past, present):
+        staged(source, step, *tasks)
+        source.commit(step, step.attempt, RESULTS)
+    MovedLedger.unpacked(*MovedLedger.of(source).packed()).add_to(target)
+    asked = target.take_over(past.again())
+    assert (asked.phase, asked.attempt) == (Phase.COMMITTED, past.attempt)
+    asked = target.take_over(present.again())
+    assert (asked.phase, asked.participants) == (Phase.COMMITTED, tasks)
+
+
 def test_steps_that_are_added_bring_back_nothing_that_was_acknowledged_or_fenced_off() -> None:
     source, target = Ledger(), Ledger()
     committed(source)
