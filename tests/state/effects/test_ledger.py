@@ -291,10 +291,10 @@ def test_a_ledger_tells_other_tasks_of_wide_steps_that_were_added() -> None:
         staged(source, step, *tasks)
         source.commit(step, step.attempt, RESULTS)
     MovedLedger.unpacked(*MovedLedger.of(source).packed()).add_to(target)
-    asked = target.take_over(past.again())
-    assert (asked.phase, asked.attempt) == (Phase.COMMITTED, past.attempt)
-    asked = target.take_over(present.again())
-    assert (asked.phase, asked.participants) == (Phase.COMMITTED, tasks)
+    found = target.take_over(past.again())
+    assert (found.phase, found.attempt) == (Phase.COMMITTED, past.attempt)
+    found = target.take_over(present.again())
+    assert (found.phase, found.participants) == (Phase.COMMITTED, tasks)
 
 
 def test_steps_that_are_added_bring_back_nothing_that_was_acknowledged_or_fenced_off() -> None:
