@@ -19,7 +19,7 @@ from jflow.net.protocol.frame import CHUNK_BYTES, aligned
 from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.net.protocol.records import ServerInfo
 from jflow.net.protocol.rpc import CallRequest
-from jflow.net.protocol.rpcs import SEND_TENSORS
+from jflow.net.protocol.rpcs import RELEASE, SEND_TENSORS
 from jflow.net.protocol.stream import MessageStream, Received
 from jflow.net.protocol.templates import TemplateMessage
 from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, stream_error
@@ -282,12 +282,13 @@ class PeerLink:
             await self._send_control(ping.SerializeToString(), ())
 
     def _take(self, received: TemplateMessage) -> bool:
-        """Completes the call of an arriving reply; returns False if the reply is an error."""
+        """Completes the call of an arriving reply; returns False if it needs the whole envelope."""
         if received.template.is_error:
             return False
         reply = self._pending.get(received.varying.id)
-        if reply is not None:
-            reply.put((received.template.envelope, received.tensors))
+        if reply is None:
+            return False
+        reply.put((received.template.envelope, received.tensors))
         return True
 
     def _receive(self, received: Received | TemplateMessage) -> None:
@@ -299,6 +300,13 @@ class PeerLink:
         reply = self._pending.get(envelope.id)
         if reply is not None:
             reply.put(error_of(envelope.status) if envelope.status.code else received)
+        elif envelope.registered.handle:
+            self._cancelling.start(self._release(envelope.registered.handle))
+
+    async def _release(self, handle: int) -> None:
+        """Releases plans of which the caller has been given no handle, because it had given up."""
+        with suppress(OpError):
+            await self.push(RELEASE.prepared(handle))
 
     def _loss_error(self, cause: object) -> OpError:
         server = f"{self._task} at {self._address}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from jflow import errors
 from jflow.base.cluster import ClusterSpec, Device, Task
 from jflow.base.values import BlockArray
-from jflow.net.protocol import Registered
+from jflow.net.protocol import Registered, settings
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan import Feed, Plan
@@ -235,6 +236,32 @@ def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable():
         await peer.close()
 
     on_loop(check())
+
+
+def test_plans_that_are_registered_after_their_caller_gave_up_are_released(monkeypatch):
+    monkeypatch.setattr(settings, "GRACE_S", 0.01)
+    done, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def registered(*_):
+        while not goes_on.is_set():  # as a task that is stopped for a while
+            with suppress(asyncio.CancelledError):
+                await goes_on.wait()
+        return Registered(9)
+
+    host = Host(script={"register": registered, "release": lambda _: done.set()})
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        call = asyncio.create_task(peer.register(INCARNATION, [PLAN], {}))
+        await eventually_async(lambda: host.started == 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        goes_on.set()
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+        assert host.calls[-1] == ("release", 9)
+
+    with_peer(host, check)
 
 
 def test_closing_fails_the_calls_under_way():
