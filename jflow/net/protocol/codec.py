@@ -262,7 +262,7 @@ def state_from_proto(message: pb_tensor.StateId) -> StateId:
     """Converts the id of state from protobuf; InvalidArgumentError if its device is malformed."""
     state = StateId(message.device, message.kind, message.container, message.name, message.owner)
     try:
-        state.task  # noqa: B018 - parses the name
+        _ = state.task  # parses the name
     except ValueError as error:
         raise InvalidArgumentError(f"the device of state cannot be read: {error}") from None
     return state

@@ -32,7 +32,7 @@ Why both ends can be sure (docs/security.md says of what):
   speak the version before, and no older one. The introduction, which is proven, says what the
   server's newest version is, and the caller does not go on if both could speak a higher one. The
   rights of a caller do not depend on the version: before version 12 there are no tokens of users,
-  and a caller that has one, and a server that is told of one, refuse such a stream.
+  and a caller that has one, and a server whose caller names one, refuse such a stream.
 - Neither end parses anything but these messages before the other's mac was compared; those that
   come before a mac have at most `MAX_BYTES`.
 """

@@ -2,7 +2,7 @@
 
 The leader writes each change to its file before any task hears of it, and then tells all. It goes
 on telling those that did not answer, and those that have restarted, as long as it lives. While it
-is away nothing changes, and all else goes on. A task that is told of an older list answers with its
+is away nothing changes, and all else goes on. A task that receives an older list replies with its
 own.
 
 A leader does not leave: it first hands over, and stays until the next one has the list. If it ends
@@ -86,7 +86,7 @@ class TaskMembers:
         self._file = file
         self._is_up = is_up
         self._changing = Mutex(driver)
-        self._told: dict[Task, tuple[int, int]] = {}
+        self._acknowledged: dict[Task, tuple[int, int]] = {}
         self._telling: Job[None] | None = None
 
     @property
@@ -203,8 +203,8 @@ class TaskMembers:
             await self._tell(heir, self._tasks[heir])
         except TimeoutError:
             raise UnavailableError(
-                f"{heir}, which is to change the list of members, does not answer; it is told "
-                "again, and then this can be repeated",
+                f"{heir}, which is to change the list of members, does not answer; it is sent the "
+                "list again, and then this can be repeated",
                 task=str(heir),
             ) from None
 
@@ -255,10 +255,10 @@ class TaskMembers:
         async with self._driver.limit(TELL_S):
             info = await proxy.connect(TELL_S)
             knows = (members.epoch, info.incarnation)
-            if self._told.get(task) == knows:
+            if self._acknowledged.get(task) == knows:
                 return
             packed = await proxy.call(TaskMembers.adopt, info.incarnation, members.to_bytes())
-            self._told[task] = knows
+            self._acknowledged[task] = knows
         await self._keep(MemberList.from_bytes(packed))
 
     def _tell_all(self) -> None:
@@ -276,7 +276,7 @@ class TaskMembers:
             for task in self._others() if self.is_leader else [leader]:
                 with suppress(OpError, TimeoutError):
                     await self._tell(task, self._tasks[task])
-            epoch, _ = self._told.get(leader, (-1, 0))
+            epoch, _ = self._acknowledged.get(leader, (-1, 0))
             if epoch == self.members.epoch and not self.is_leader:
                 break
             await self._driver.sleep(PAUSE_S)

@@ -159,7 +159,7 @@ class SaveReport(Record, frozen=True):
 
 
 def by_task(items: StateItems) -> dict[Task, StateItems]:
-    """Groups items by task, keeping their order; tasks are told of the clients beside them."""
+    """Groups items by task, keeping their order; tasks get the clients beside them."""
     groups: dict[Task, list[StateItem]] = {}
     for item in items.items:
         groups.setdefault(item.task, []).append(item)

@@ -211,7 +211,7 @@ class RunningServer:
         self._slow_steps.start()
 
     async def leave_when_stuck(self, leaves: Callable[[str], object]) -> None:
-        """Ends the server when a device of it is stuck, after callers were told the reason.
+        """Ends the server when a device of it is stuck, after its callers got the reason.
 
         Args:
           leaves: called with the reason.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.state.resources import moving
 from jflow.testing import PATIENCE_S, wait_until
 from tests.task.server.members import (
     PS0,
@@ -139,6 +140,29 @@ def test_state_that_belongs_to_one_session_keeps_its_task(cluster: ChangingClust
         session.run(put)
         assert session.run(size) == 2, "it goes on as before"
     cluster.drain(PS1)
+
+
+def test_state_of_every_kind_leaves_in_as_many_parts_as_it_needs(
+    cluster: ChangingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "PART_BYTES", 12)
+    graph = tf.Graph()
+    with graph.as_default(), tf.device(PS1):
+        values = [np.arange(n, dtype=np.float32) for n in (1, 2, 3, 9)]
+        variables = [tf.Variable(value, name=f"v{n}") for n, value in enumerate(values)]
+        queue = tf.FIFOQueue(9, [tf.int32], shapes=[()], shared_name="q")
+        sums = tf.ConditionalAccumulator(tf.float32, shape=(), shared_name="sums")
+        put, take = queue.enqueue(3), queue.dequeue()
+        add, mean = sums.apply_grad(np.float32(2.0), local_step=0), sums.take_grad(1)
+        init = [one.initializer for one in variables]
+    with tf.Session(cluster.target(WORKER_0), graph=graph) as session:
+        session.run(init)
+        session.run([put, add])
+        cluster.drain(PS1)
+        for found, value in zip(session.run(variables), values, strict=True):
+            np.testing.assert_array_equal(found, value)
+        assert [session.run(take), session.run(mean)] == [3, 2.0]
+    assert not cluster.servers[PS0].worker.moves._holds
 
 
 def test_a_worker_leaves_with_the_sessions_of_its_own(cluster: ChangingCluster) -> None:

@@ -263,7 +263,9 @@ def test_a_leader_that_could_not_hand_over_tells_the_next_one_when_it_comes_back
         raise TimeoutError
 
     monkeypatch.setattr(TaskMembers, "_tell", lost)
-    with pytest.raises(tf.errors.UnavailableError, match="does not answer; it is told again"):
+    with pytest.raises(
+        tf.errors.UnavailableError, match="does not answer; it is sent the list again"
+    ):
         cluster.drain(PS0)
     leader, following = cluster.servers[PS0], cluster.servers[PS1]
     leader.stop()
