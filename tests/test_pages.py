@@ -27,7 +27,6 @@ PAGES = {
     "loops": 2,
     "meshes": 1,
     "models": 1,
-    "operating": 1,
     "phrase_books": 4,
     "programs": 2,
     "queues": 4,
@@ -39,6 +38,7 @@ PAGES = {
     "troubleshooting": 2,
     "unknown_ranks": 2,
     "variables": 2,
+    "watching": 1,
 }
 """The number of programs of each page."""
 
