@@ -374,7 +374,7 @@ class Session(Carded, Closing):
         )
 
     def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
-        """Restores variables and resources from a checkpoint, atomically for this session.
+        """Restores variables and resources from a checkpoint, at one moment for all steps.
 
         A variable need not be initialized. If anything cannot be restored, nothing is.
 

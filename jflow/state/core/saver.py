@@ -9,6 +9,8 @@ it is tried again with more time. A checkpoint exists from the commit on, and no
 A consistent save pauses the steps of every task that answers. One that does not, and has nothing of
 what is saved, is left out: the steps of a lost master have ended, because tasks cancel their parts.
 If it is cut off from this task only, the tasks that have the state tell, and the save is refused.
+
+A restore does so, too, for a few seconds: then it restores beside the steps of other masters.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from jflow.state.moves.directory import everything_around
 from jflow.state.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
 
 _LOG = logging.getLogger(__name__)
+_CONNECT_S = 0.25
+"""How long a restore waits for a task that has none of the state, in seconds."""
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -93,6 +97,7 @@ class CheckpointSaver:
         self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
+        self._is_restore = False
         servers.gate.directory.check(everything_around(self._states))  # it may have left
         known_tasks = {*servers.info().tasks}
         for task in self._by_task:
@@ -117,9 +122,7 @@ class CheckpointSaver:
             return await self._driver.all_of(self._take(task, seconds) for task in self._by_task)
 
         try:
-            sizes = await self._run_undisturbed(
-                take, is_consistent=is_consistent, is_exclusive=False
-            )
+            sizes = await self._run_undisturbed(take, is_consistent=is_consistent)
             shards = await self._driver.all_of(map(self._write, self._by_task))
             await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
@@ -143,13 +146,18 @@ class CheckpointSaver:
         """Restores the state. Raises as `ClusterState.restore`."""
         start = self._driver.now()
         await self._connect()
+        self._is_restore, has_put = True, False
 
         async def put(seconds: float) -> None:
+            nonlocal has_put
+            if has_put:
+                await self._load()  # the pause of the attempt before ended while it put
             await self._driver.all_of(
                 self._tasks.call(task, StateSaves.close_writes, self._name, seconds)
                 for task in self._by_task
             )
-            # From here on it is not tried again: some tasks may have set what others have not.
+            has_put = True
+            # If this fails it is not tried again: some tasks may have set what others have not.
             try:
                 await self._driver.all_of(
                     self._tasks.call(task, StateSaves.put, self._name, PATIENCE_S)
@@ -159,15 +167,10 @@ class CheckpointSaver:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
-            sizes = await self._driver.all_of(
-                self._tasks.call(
-                    task, StateSaves.load, self._name, self._prefix, items, self._clients
-                )
-                for task, items in self._by_task.items()
-            )
+            sizes = await self._load()
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
             await self._claim.spread(self._by_task)
-            await self._run_undisturbed(put, is_consistent=False, is_exclusive=True)
+            await self._run_undisturbed(put, is_consistent=True)
         except BaseException:
             self._in_background(self.forget())
             raise
@@ -180,9 +183,11 @@ class CheckpointSaver:
     # Taking -----------------------------------------------------------------------------------
 
     async def _run_undisturbed(
-        self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
+        self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool
     ) -> R:
         """Runs `act` while no step's changes can be saved in part; retries with longer pauses.
+
+        A restore goes on beside the steps of other masters if they do not end.
 
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
@@ -190,12 +195,15 @@ class CheckpointSaver:
         attempts = Pauses(self._states, self._deadline, self._driver.now)
         for seconds in attempts:
             start = self._driver.now()
+            if is_consistent and self._is_restore and attempts.are_others_late():
+                is_consistent = False
+                _LOG.warning("restoring %s beside steps of other sessions", self._prefix)
             try:
-                async with self._pause(seconds, is_consistent, is_exclusive) as resume:
+                async with self._pause(seconds, is_consistent=is_consistent) as resume:
                     result = await act(seconds)
                     if await resume():
                         return result
-                error: OpError = AbortedError("a pause ended before every task had its snapshot")
+                error: OpError = AbortedError("a pause ended before every task was done")
             except (DeadlineExceededError, _DisturbedError) as caught:
                 error = caught
             finally:
@@ -206,7 +214,7 @@ class CheckpointSaver:
 
     @asynccontextmanager
     async def _pause(
-        self, seconds: float, is_consistent: bool, is_exclusive: bool
+        self, seconds: float, *, is_consistent: bool
     ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
         """Context manager that pauses steps; yields `resume`, which returns whether all lasted."""
         name = f"{self._name}-{next(self._names)}"
@@ -223,15 +231,17 @@ class CheckpointSaver:
         gate.directory.pause(
             name,
             states,
-            is_exclusive=is_exclusive,
+            is_exclusive=self._is_restore,
             session=None if is_consistent else self._session,
         )
         try:
             try:
                 async with self._driver.limit(seconds):
                     if is_consistent:
-                        # Longer than the attempt takes, which waits for two things in a row.
-                        arguments = (name, states, 3 * seconds, is_exclusive, tasks)
+                        # Longer than the attempt takes, which waits for two things in a row,
+                        # and in a restore for `put`.
+                        longest = 3 * seconds + (PATIENCE_S if self._is_restore else 0.0)
+                        arguments = (name, states, longest, self._is_restore, tasks)
                         await self._driver.all_of(
                             self._on_master(task, StateSaves.pause, *arguments) for task in tasks
                         )
@@ -253,6 +263,12 @@ class CheckpointSaver:
 
     async def _write(self, task: Task) -> bytes:
         return await self._tasks.call(task, StateSaves.write, self._name, self._prefix)
+
+    async def _load(self) -> list[int]:
+        return await self._driver.all_of(
+            self._tasks.call(task, StateSaves.load, self._name, self._prefix, items, self._clients)
+            for task, items in self._by_task.items()
+        )
 
     # Ending -----------------------------------------------------------------------------------
 
@@ -287,19 +303,19 @@ class CheckpointSaver:
         await self._claim.spread(self._by_task)
 
     async def _masters(self) -> Sequence[Task]:
-        """Returns the tasks whose steps a consistent save pauses: all that reply."""
+        """Returns the tasks whose steps are paused: all that reply."""
 
         async def answers(task: Task) -> bool:
             if task in self._by_task:
                 return True
             try:
-                patience = min(self._patience(task), RECONNECT_TIMEOUT_S)
-                await self._tasks.connect(task, patience, self._deadline)
+                await self._tasks.connect(task, min(self._patience(task), longest), self._deadline)
             except UnavailableError as error:
-                _LOG.warning("saving %s without pausing steps of %s", self._prefix, error.task)
+                _LOG.warning("%s: steps of %s are not paused", self._prefix, error.task)
                 return False
             return True
 
+        longest = _CONNECT_S if self._is_restore else RECONNECT_TIMEOUT_S
         tasks = [*self._servers.info().tasks]
         reports = await self._driver.all_of(map(answers, tasks))
         return [task for task, is_there in zip(tasks, reports, strict=True) if is_there]
@@ -311,7 +327,7 @@ class CheckpointSaver:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task to pause or resume; raises to retry if it is lost and has no saved state."""
+        """Calls a task to pause or resume; raises to retry if it is lost and has no state."""
         try:
             return await self._tasks.call(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:
@@ -320,8 +336,9 @@ class CheckpointSaver:
             raise _DisturbedError(f"{task} was lost: {error.message}") from None
         except FailedPreconditionError as error:
             self._refused_at = self._refused_at or self._driver.now()
-            # It may be lost, and not missed yet.
-            if self._driver.now() - self._refused_at < self._servers.liveness_s():
+            # It may be lost, and not missed yet; a restore goes on without it in the end.
+            waited = self._driver.now() - self._refused_at
+            if self._is_restore or waited < self._servers.liveness_s():
                 raise _DisturbedError(error.message) from None
             raise UnavailableError(
                 f"a consistent save is not possible: {error.message}; save from another task, end "

@@ -15,6 +15,9 @@ FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 4.0
 """The longest time that steps are held back at once, in seconds."""
 
+PATIENCE_FOR_OTHERS_S = 5.0
+"""How long a restore waits for steps of other sessions, in seconds, or half of its time if less."""
+
 PATIENCE_S = 60.0
 """How long a save or restore waits for steps in all, in seconds, if its caller has no deadline."""
 
@@ -39,10 +42,16 @@ class Pauses:
         self._states = states
         self._timeout = PATIENCE_S if deadline.timeout is None else deadline.timeout
         self._now = now
+        patience = PATIENCE_FOR_OTHERS_S if left is None else min(left / 2, PATIENCE_FOR_OTHERS_S)
+        self._others_until = now() + patience
         self._until = now() + (PATIENCE_S if left is None else left)
 
     def __iter__(self) -> Iterator[float]:
         return backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+
+    def are_others_late(self) -> bool:
+        """Whether a restore has waited long enough for steps of other sessions."""
+        return self._now() > self._others_until
 
     def failed(self, seconds: float, error: OpError) -> None:
         """Records that steps did not end within an attempt's seconds; raises if no time is left.
