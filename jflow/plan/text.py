@@ -77,11 +77,6 @@ def attributes_text(attributes: bytes) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def shape_of_sizes(shape: Iterable[int], varying: int) -> str:
-    """Formats a shape as the user wrote it, such as "(None, 3)"."""
-    return str(tuple(None if size == varying else size for size in shape))
-
-
 def section(title: str, lines: Iterable[str]) -> list[str]:
     """Returns a title and its indented lines; nothing if there are no lines."""
     indented = [f"    {line}" for line in lines]

@@ -197,17 +197,12 @@ def _instructions(
             outside = {feed: makers[slot] for slot, feed in one.consts if slot in makers}
             outside |= {x.feed: makers[x.init] for x in one.carries if x.init in makers}
             bodies.append((one.body, next_body, outside))
-            by_index = {fetch.index: next_body + i for i, fetch in _fetches(one.body)}
+            inside = enumerate(one.body.instructions, next_body)
+            by_index = {fetch.index: i for i, fetch in inside if isinstance(fetch, Fetch)}
             makers |= {x.final: by_index[x.fetch] for x in one.carries if x.final is not None}
             next_body += len(one.body.all_instructions)
     for body, number, outside in bodies:
         yield from _instructions(body, edge_names, number, outside, outer)
-
-
-def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:
-    for number, one in enumerate(body.instructions):
-        if isinstance(one, Fetch):
-            yield number, one
 
 
 def _instruction(
