@@ -145,10 +145,8 @@ def _dynamic(request: CompileRequest, compiled_by: Compile) -> CompiledProgram:
         _note(by_size, valid, is_bounded=False)
         return by_size
     assert isinstance(device, jax.Device)
-    program: CompiledProgram = jitted(request.exported.call, device, request.donated)
     # JAX checks the types of arguments.
-    is_checked = valid.is_own and not valid.facts.calls_native
-    dynamic = program if is_checked else _checked(program)
+    dynamic = _checked(jitted(request.exported.call, device, request.donated))
     _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
     return dynamic
 
