@@ -43,11 +43,6 @@ def variable_names(numbers: Iterable[Any]) -> list[str]:
     return [f"v{number}" for number in numbers]
 
 
-def resource_names(numbers: Iterable[Any]) -> list[str]:
-    """Formats resources as ["r0", "r1"]."""
-    return [f"r{number}" for number in numbers]
-
-
 def constant_names(digests: Iterable[Any]) -> list[str]:
     """Formats constants as ["const 77aa01b2c3d4"]."""
     return [f"const {short_digest(digest)}" for digest in digests]
