@@ -259,6 +259,9 @@ class UnauthenticatedError(OpError):
     error_code = Code.UNAUTHENTICATED
 
 
+_BY_CODE: dict[int, type[OpError]] = {kind.error_code: kind for kind in OpError.__subclasses__()}
+"""The class of each status code; users may have made others since."""
+
 _REFINED: dict[str, type[OpError]] = {
     kind.__name__: kind for kind in (FencedError, NotANumberError, RestartedError)
 }
@@ -285,11 +288,7 @@ def from_code(
       code, message, op, task: the attributes of the error.
       class_name: name of the error's class if the code does not imply it.
     """
-    kinds = {kind.error_code: kind for kind in OpError.__subclasses__()}
-    try:
-        kind = kinds[Code(code)]
-    except (ValueError, KeyError):
-        kind = UnknownError
+    kind = _BY_CODE.get(code, UnknownError)
     refined = _REFINED.get(class_name, kind)
     if issubclass(refined, kind):
         kind = refined

@@ -49,7 +49,7 @@ def on_first_use(
         with _IMPORTING:
             importlib.import_module(_BOUNDARIES)
             exports = vars(importlib.import_module(source))
-        return {name: value for name, value in exports.items() if not name.startswith("_")}
+        return {name: value for name, value in exports.items() if _is_public(name)}
 
     def find(name: str) -> Any:
         submodule = f"{module}.{name}"
@@ -87,5 +87,9 @@ def on_first_use(
 
 def _own_names(namespace: dict[str, Any]) -> list[str]:
     """Returns the public names that a module has already, without its submodules."""
-    public = (name for name in namespace if name[0] != "_" and name != "TYPE_CHECKING")
+    public = filter(_is_public, namespace)
     return [name for name in public if not isinstance(namespace[name], ModuleType)]
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") and name != "TYPE_CHECKING"

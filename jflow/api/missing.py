@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from typing import Any, NoReturn
 
 from jflow.api.absent import ABSENT
 from jflow.base.suggestions import did_you_mean
@@ -16,6 +17,19 @@ _NAMESPACES = {
     "jflow.lax": "jax.lax",
     "jflow.random": "jax.random",
 }
+
+
+def refuse_missing(namespace: Mapping[str, Any]) -> Callable[[str], NoReturn]:
+    """Returns `__getattr__` of a public module, which says what to use instead of a missing name.
+
+    Args:
+      namespace: globals of the module.
+    """
+
+    def get(name: str) -> NoReturn:
+        raise missing(namespace["__name__"], name, namespace)
+
+    return get
 
 
 def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:

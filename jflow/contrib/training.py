@@ -1,13 +1,13 @@
 """Load balancing of variables, under TensorFlow's name tf.contrib.training."""
 
-from typing import TYPE_CHECKING
-
-from jflow.api import on_first_use as _on_first_use
+from jflow.api.missing import refuse_missing as _refuse_missing
 from jflow.base import tracebacks as _tracebacks
+from jflow.training.parameter_servers.device_setter import (
+    GreedyLoadBalancingStrategy as GreedyLoadBalancingStrategy,
+)
+from jflow.training.parameter_servers.device_setter import RandomStrategy as RandomStrategy
+from jflow.training.parameter_servers.device_setter import byte_size_load_fn as byte_size_load_fn
 
-if TYPE_CHECKING:
-    from jflow.api.contrib_training import *
-else:
-    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.contrib_training")
+__getattr__ = _refuse_missing(globals())
 
 _tracebacks.end_here(globals())

@@ -205,7 +205,7 @@ class Call:
             *notation.slot_names(self.inputs),
             *notation.constant_names(self.constants),
         ]
-        used = ", ".join(notation.resource_names(self.resources))
+        used = ", ".join(f"r{number}" for number in self.resources)
         attributes = notation.attributes_text(self.attributes)
         clauses = [*([f"on {used}"] if used else []), *([attributes] if attributes else [])]
         results = notation.slot_names(self.outputs)

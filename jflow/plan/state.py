@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jflow.base.cluster import Axes
-from jflow.plan import text as notation
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +41,8 @@ class VariableSpec:
 
     def __str__(self) -> str:
         sharding = f" sharded {self.sharding}" if self.sharding else ""
-        return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}{sharding}"
+        shape = tuple(None if size == VARYING else size for size in self.shape)
+        return f"{self.key}: {self.dtype} {shape}{sharding}"
 
 
 UNDIVIDED = "*"

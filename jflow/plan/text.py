@@ -43,11 +43,6 @@ def variable_names(numbers: Iterable[Any]) -> list[str]:
     return [f"v{number}" for number in numbers]
 
 
-def resource_names(numbers: Iterable[Any]) -> list[str]:
-    """Formats resources as ["r0", "r1"]."""
-    return [f"r{number}" for number in numbers]
-
-
 def constant_names(digests: Iterable[Any]) -> list[str]:
     """Formats constants as ["const 77aa01b2c3d4"]."""
     return [f"const {short_digest(digest)}" for digest in digests]
@@ -75,11 +70,6 @@ def attributes_text(attributes: bytes) -> str:
         return f"{len(attributes)} bytes that are not attributes"
     text = json.dumps(values, default=repr) if values else ""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def shape_of_sizes(shape: Iterable[int], varying: int) -> str:
-    """Formats a shape as the user wrote it, such as "(None, 3)"."""
-    return str(tuple(None if size == varying else size for size in shape))
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:

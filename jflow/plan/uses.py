@@ -17,12 +17,19 @@ def uses_state(one: Instruction) -> bool:
     return False
 
 
+def slots_of_variables(one: Instruction) -> tuple[Slot, ...]:
+    """Returns the slots that an instruction fills with the buffers of variables."""
+    if not isinstance(one, Run):
+        return ()
+    held = (slot for _, slot in (*one.before, *one.after))
+    return *held, *(slot for _, slot, _ in one.defaults)
+
+
 def slots_filled(one: Instruction) -> tuple[Slot, ...]:
     """Returns the slots that an instruction fills."""
     match one:
         case Run():
-            held = (slot for _, slot in (*one.before, *one.after))
-            return *one.outputs, *held, *(slot for _, slot, _ in one.defaults)
+            return *one.outputs, *slots_of_variables(one)
         case Call() | Loop():
             return one.outputs
         case Recv() | Feed():

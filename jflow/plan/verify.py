@@ -34,7 +34,7 @@ from jflow.plan.plan import (
     Send,
 )
 from jflow.plan.state import VARYING, VariableKey, check_sharding
-from jflow.plan.uses import slots_filled, slots_read
+from jflow.plan.uses import slots_filled, slots_of_variables, slots_read
 
 MAX_SLOTS = 1 << 20
 """Maximum number of slots of a plan; a task allocates all of them for each step. Something has to
@@ -188,7 +188,7 @@ class _PlanVerifier:
         if given != feeds:
             self._fail(f"its feeds are {feeds[:100]}, and the loop has values for {given[:100]}")
         fetches = [one for one in plan.instructions if isinstance(one, Fetch)]
-        held = {slot for one in plan.instructions for slot in _slots_of_variables(one)}
+        held = {slot for one in plan.instructions for slot in slots_of_variables(one)}
         for one in fetches:
             if self._filled[one.slot] < 0:
                 self._fail("the next value of a carry is a fed value", one)
@@ -467,13 +467,6 @@ def _n_under_way(plan: Plan) -> int:
         loop.window * (loop.body.n_slots + len(loop.body.stages) + _n_under_way(loop.body))
         for loop in plan.loops
     )
-
-
-def _slots_of_variables(one: Instruction) -> Iterable[int]:
-    """Returns the slots that an instruction fills with the buffers of variables."""
-    if isinstance(one, Run):
-        yield from (slot for _, slot in (*one.before, *one.after))
-        yield from (slot for _, slot, _ in one.defaults)
 
 
 def _is_index(number: Any, end: int) -> bool:

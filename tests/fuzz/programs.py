@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jflow.plan.validator.process import ValidationLimits, outcomes
+from jflow.plan.validator.process import ValidationLimits
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import programs
 from tests.fuzz.tally import Growth, Tally
+from tests.plan.validator.outcomes import outcomes
 
 _LIMITS = ValidationLimits(seconds=2, n_bytes=1 << 30)
 

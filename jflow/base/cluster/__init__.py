@@ -4,7 +4,6 @@ from jflow.base.cluster.address import join_address as join_address
 from jflow.base.cluster.address import names_no_machine as names_no_machine
 from jflow.base.cluster.address import numeric_host as numeric_host
 from jflow.base.cluster.address import split_address as split_address
-from jflow.base.cluster.config import TaskConfig as TaskConfig
 from jflow.base.cluster.config import parse_cluster as parse_cluster
 from jflow.base.cluster.config import read_tf_config as read_tf_config
 from jflow.base.cluster.definitions import ClusterDef as ClusterDef

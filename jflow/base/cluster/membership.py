@@ -16,7 +16,7 @@ names them, is compared by how many tasks there are and on which host this one i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -211,26 +211,24 @@ def _task_of(cluster: ClusterSpec, job: str, index: int | None) -> Task:
 def _open_mpi(environ: Mapping[str, str]) -> Membership | None:
     if not is_in_mpirun(environ):
         return None
-    has_jobs = bool(environ.get(JOBS_VARIABLE))
-    if not has_jobs and environ.get("OMPI_COMM_WORLD_SIZE") == "1":
+    if environ.get("OMPI_COMM_WORLD_SIZE") == "1" and not environ.get(JOBS_VARIABLE):
         return None
-    return _of_ranks("Open MPI", OpenMPIClusterResolver(environ=environ), has_jobs)
+    return _of_ranks("Open MPI", OpenMPIClusterResolver(environ=environ), environ)
 
 
 def _slurm(environ: Mapping[str, str]) -> Membership | None:
     if is_in_mpirun(environ) or "SLURM_JOB_NODELIST" not in environ:
         return None
-    has_jobs = bool(environ.get(JOBS_VARIABLE))
-    if not (has_jobs or is_one_of_several(environ)):
+    if not (environ.get(JOBS_VARIABLE) or is_one_of_several(environ)):
         return None
-    copy: MutableMapping[str, str] = dict(environ)
-    return _of_ranks("Slurm", SlurmClusterResolver(auto_set_gpu=False, environ=copy), has_jobs)
+    resolver = SlurmClusterResolver(auto_set_gpu=False, environ=dict(environ))
+    return _of_ranks("Slurm", resolver, environ)
 
 
 def _kubernetes(environ: Mapping[str, str]) -> Membership | None:
     if is_in_mpirun(environ) or not environ.get(SERVICE_VARIABLE):
         return None
-    return _of_ranks("Kubernetes", KubernetesClusterResolver(environ=environ), True)
+    return _of_ranks("Kubernetes", KubernetesClusterResolver(environ=environ), environ)
 
 
 def is_in_mpirun(environ: Mapping[str, str]) -> bool:
@@ -238,11 +236,9 @@ def is_in_mpirun(environ: Mapping[str, str]) -> bool:
     return "OMPI_COMM_WORLD_RANK" in environ
 
 
-def _of_ranks(name: str, resolver: RankedClusterResolver, has_jobs: bool) -> Membership:
-    placed_process = resolver.placed()
-    return Membership(
-        name, without_evaluator(placed_process.cluster), placed_process.task, has_jobs
-    )
+def _of_ranks(name: str, resolver: RankedClusterResolver, environ: Mapping[str, str]) -> Membership:
+    cluster, task = resolver.placed()
+    return Membership(name, without_evaluator(cluster), task, bool(environ.get(JOBS_VARIABLE)))
 
 
 SOURCES = (

@@ -20,6 +20,7 @@ from jflow.base.cluster.resolvers import RankedClusterResolver
 PORT = 8888
 """The port of the first task on a host unless something says otherwise, as in TensorFlow."""
 _GPUS = "CUDA_VISIBLE_DEVICES"
+_N_GPUS = "SLURM_GPUS_ON_NODE"
 _N_COMPONENTS = "SLURM_HET_SIZE"
 """The variable with the number of components of a heterogeneous job."""
 
@@ -85,31 +86,27 @@ class SlurmClusterResolver(RankedClusterResolver):
     def _hosts(self) -> list[str]:
         """Returns the host of each process."""
         if _N_COMPONENTS in self._environ:
-            n_components = self._number(_N_COMPONENTS)
-            return [host for i in range(n_components) for host in self._hosts_of_component(i)]
-        prefix = "SLURM_STEP_" if is_in_step(self._environ) else "SLURM_"
-        nodes = self._variable(
-            "SLURM_STEP_NODELIST" if prefix != "SLURM_" else "SLURM_JOB_NODELIST"
+            # A step has these variables, too; those of the step itself are of one component only.
+            groups = [f"HET_GROUP_{i}" for i in range(self._number(_N_COMPONENTS))]
+            names = [(f"SLURM_JOB_NODELIST_{i}", f"SLURM_TASKS_PER_NODE_{i}") for i in groups]
+            return [host for nodes, counts in names for host in self._listed_hosts(nodes, counts)]
+        nodes, counts = (
+            ("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+            if is_in_step(self._environ)
+            else ("SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE")
         )
-        hosts = expand_hostlist(nodes)
-        if self._tasks_per_node is None:
-            return hosts_of_tasks(hosts, expand_counts(self._variable(f"{prefix}TASKS_PER_NODE")))
-        tasks_per_node = self._tasks_per_node
-        counts = (
-            tasks_per_node
-            if isinstance(tasks_per_node, Mapping)
-            else dict.fromkeys(hosts, tasks_per_node)
-        )
-        return hosts_of_tasks(list(counts), list(counts.values()))
+        n_on = self._tasks_per_node
+        if n_on is None:
+            return self._listed_hosts(nodes, counts)
+        hosts = expand_hostlist(self._variable(nodes))
+        if not isinstance(n_on, Mapping):
+            n_on = dict.fromkeys(hosts, n_on)
+        return hosts_of_tasks(list(n_on), list(n_on.values()))
 
-    def _hosts_of_component(self, number: int) -> list[str]:
-        """Returns the host of each process in one component of a heterogeneous job.
-
-        A step has these variables, too; those of the step itself are of one component only.
-        """
-        nodes = self._variable(f"SLURM_JOB_NODELIST_HET_GROUP_{number}")
-        counts = self._variable(f"SLURM_TASKS_PER_NODE_HET_GROUP_{number}")
-        return hosts_of_tasks(expand_hostlist(nodes), expand_counts(counts))
+    def _listed_hosts(self, nodes: str, counts: str) -> list[str]:
+        """Returns the host of each process by two variables, of hosts and numbers of processes."""
+        hosts, n_on = self._variable(nodes), self._variable(counts)
+        return hosts_of_tasks(expand_hostlist(hosts), expand_counts(n_on))
 
     def _rank(self, hosts: list[str]) -> int | None:
         """Returns the number of this process; None outside of a step."""
@@ -130,7 +127,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         own = range(hosts.index(hosts[rank]), hosts.index(hosts[rank]) + hosts.count(hosts[rank]))
         n_gpus = self._gpus_per_node
         if n_gpus is None:
-            n_gpus = self._number("SLURM_GPUS_ON_NODE", 0)
+            n_gpus = parse_number(_N_GPUS, self._environ.get(_N_GPUS, "0"))
         n_each = n_gpus // len(own) if self._gpus_per_task is None else self._gpus_per_task
         if n_each * len(own) > n_gpus:
             raise RuntimeError(
@@ -141,11 +138,8 @@ class SlurmClusterResolver(RankedClusterResolver):
             first = own.index(rank) * n_each
             self._environ[_GPUS] = ",".join(map(str, range(first, first + n_each)))
 
-    def _number(self, name: str, default: int | None = None) -> int:
-        text = self._environ.get(name) if default is not None else self._variable(name)
-        if text is None:
-            return default or 0
-        return parse_number(name, text)
+    def _number(self, name: str) -> int:
+        return parse_number(name, self._variable(name))
 
     def _variable(self, name: str) -> str:
         try:

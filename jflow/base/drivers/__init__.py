@@ -7,8 +7,6 @@ written once.
 """
 
 from jflow.base.drivers.coroutines import Started as Started
-from jflow.base.drivers.coroutines import Waited as Waited
-from jflow.base.drivers.coroutines import shield as shield
 from jflow.base.drivers.driver import CoreDriver as CoreDriver
 from jflow.base.drivers.driver import Event as Event
 from jflow.base.drivers.driver import Job as Job

@@ -98,6 +98,7 @@ class FiberJob(Generic[T]):
 
     Attributes:
       ended: as given.
+      must_complete: whether it must be completed now, each of them for a part of what it runs.
       is_interrupted: whether its thread was interrupted, which no limit around it may hide.
     """
 
@@ -111,7 +112,7 @@ class FiberJob(Generic[T]):
         self._is_ready = False
         self._is_running = False
         self._thrown: BaseException | None = None
-        self._must_complete: list[Callable[[], bool]] = []
+        self.must_complete: list[Callable[[], bool]] = []
         self.is_interrupted = False
         self._at_end: list[Callable[[FiberJob[T]], None]] = []
         self._value: Any = None
@@ -162,7 +163,7 @@ class FiberJob(Generic[T]):
 
     def cancel(self) -> bool:
         """See `Job.cancel`."""
-        if self.done() or any(must() for must in self._must_complete):
+        if self.done() or any(must() for must in self.must_complete):
             return False
         self.throw(CancelledFiber())
         return True
@@ -196,16 +197,6 @@ class FiberJob(Generic[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         yield from self.ended.wait().__await__()
         return self.result()
-
-    async def shield(
-        self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
-    ) -> T:
-        """See `CoreDriver.shield`; for the running fiber."""
-        self._must_complete.append(must_complete)
-        try:
-            return await coroutine
-        finally:
-            self._must_complete.remove(must_complete)
 
     def close(self) -> None:
         """Ends the fiber where it waits; it cannot wait again."""
@@ -357,8 +348,12 @@ class Fibers(ABC):
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
         """See `CoreDriver.shield`."""
-        result: T = await self.current().shield(coroutine, must_complete)
-        return result
+        shields = self.current().must_complete
+        shields.append(must_complete)
+        try:
+            return await coroutine
+        finally:
+            shields.remove(must_complete)
 
     # What a subclass calls --------------------------------------------------------------------
 

@@ -30,6 +30,25 @@ class _LoopEvent(asyncio.Event):
         self._driven_by.call_soon_threadsafe(self.set)
 
 
+class TaskSet:
+    """A set that references asyncio tasks until they are done; the event loop does not."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts a task; if it is not awaited, the coroutine must not raise."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Cancels the tasks that are not done."""
+        for task in self._tasks:
+            task.cancel()
+
+
 class LoopDriver:
     """See `CoreDriver`. Every method must be called on the event loop.
 
@@ -41,8 +60,7 @@ class LoopDriver:
 
     def __init__(self, threads: Executor | None = None) -> None:
         self._threads = threads
-        # The event loop holds weak references to its tasks.
-        self._jobs: set[asyncio.Task[Any]] = set()
+        self._jobs = TaskSet()
 
     now = staticmethod(now)
     wall_time = staticmethod(time.time)
@@ -59,10 +77,7 @@ class LoopDriver:
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """See `CoreDriver.start`."""
-        job = asyncio.create_task(coroutine)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return job
+        return self._jobs.start(coroutine)
 
     def current(self) -> asyncio.Task[Any]:
         """See `CoreDriver.current`."""
@@ -93,21 +108,3 @@ async def all_of(awaitables: Iterable[Awaitable[T]]) -> list[T]:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-
-
-class TaskSet:
-    """A set that references asyncio tasks until they are done; the event loop does not."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Starts a task for a coroutine that must not raise."""
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def cancel(self) -> None:
-        """Cancels the tasks that are not done."""
-        for task in self._tasks:
-            task.cancel()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from jflow.base.failpoints.points import NAMES, actions
 from jflow.errors import OpError, from_code
@@ -33,15 +33,13 @@ class FailpointAction(ABC):
     skip: int = 0
     times: int | None = None
 
-    _KIND: ClassVar[str]
-
     @abstractmethod
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         """Begins the action; returns a function that says whether the code may go on."""
 
     def to_attributes(self) -> dict[str, Any]:
         """Encodes the action for another process. Raises TypeError if it works in this one only."""
-        return {"kind": self._KIND, "skip": self.skip, "times": self.times}
+        return {"kind": type(self).__name__, **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class Raise(FailpointAction):
     """
 
     error: Exception
-    _KIND: ClassVar[str] = "raise"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         raise self.error
@@ -63,15 +60,12 @@ class Raise(FailpointAction):
             raise TypeError(
                 f"another process can raise errors of jflow.errors only, not {self.error!r}"
             )
-        code, message = int(self.error.error_code), self.error.message
-        return super().to_attributes() | {"code": code, "message": message}
+        return super().to_attributes() | {"error": (self.error.error_code, self.error.message)}
 
 
 @dataclass(frozen=True)
 class Kill(FailpointAction):
     """Kills the process with SIGKILL, like a crash of the machine."""
-
-    _KIND: ClassVar[str] = "kill"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -87,21 +81,15 @@ class Delay(FailpointAction):
     """
 
     seconds: float
-    _KIND: ClassVar[str] = "delay"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         end = time.monotonic() + self.seconds
         return lambda: time.monotonic() >= end
 
-    def to_attributes(self) -> dict[str, Any]:
-        return super().to_attributes() | {"seconds": self.seconds}
-
 
 @dataclass(frozen=True)
 class Pause(FailpointAction):
     """Waits until the test releases the failpoint."""
-
-    _KIND: ClassVar[str] = "pause"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         released = released_path(directory, name)
@@ -118,7 +106,6 @@ class CallFunction(FailpointAction):
     """
 
     function: Callable[[str], object]
-    _KIND: ClassVar[str] = "call"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         self.function(name)
@@ -131,8 +118,6 @@ class CallFunction(FailpointAction):
 @dataclass(frozen=True)
 class Pass(FailpointAction):
     """Does nothing but count how often the failpoint is reached."""
-
-    _KIND: ClassVar[str] = "pass"
 
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
         return lambda: True
@@ -206,15 +191,13 @@ def switch_on(text: str) -> None:
 
 
 def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:
-    when = {"skip": attributes["skip"], "times": attributes["times"]}
-    match attributes["kind"]:
-        case "raise":
-            return Raise(from_code(attributes["code"], attributes["message"]), **when)
-        case "delay":
-            return Delay(attributes["seconds"], **when)
-        case "kill":
-            return Kill(**when)
-        case "pause":
-            return Pause(**when)
-        case _:
-            return Pass(**when)
+    kind = _KINDS[attributes.pop("kind")]
+    if kind is Raise:
+        attributes["error"] = from_code(*attributes["error"])
+    return kind(**attributes)
+
+
+_KINDS: dict[str, type[FailpointAction]] = {
+    kind.__name__: kind for kind in (Raise, Kill, Delay, Pause, Pass)
+}
+"""What happens at failpoints of another process, by the name of the class."""

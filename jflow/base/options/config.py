@@ -230,15 +230,14 @@ class ConfigProto(Options):
 
     def checked(self, name: str, value: Any) -> Any:
         where = f"ConfigProto.{name}"
-        if name in {"operation_timeout_in_ms", "connect_timeout_in_ms"} and value < 0:
+        times = ("operation_timeout_in_ms", "connect_timeout_in_ms")
+        if name in (*times, "record_limit_bytes") and value < 0:
             raise InvalidArgumentError(f"{where} must not be negative, got {value}")
         if name == "device_filters":
             try:
                 return [*DeviceFilters(value).texts]  # a list, so that scripts can append
             except ValueError as error:
                 raise InvalidArgumentError(f"{where}: {error}") from None
-        if name == "record_limit_bytes" and value < 0:
-            raise InvalidArgumentError(f"{where} must not be negative, got {value}")
         if name == "device_count":
             return _counts(value, where)
         return value

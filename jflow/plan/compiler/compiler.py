@@ -8,7 +8,6 @@ other process can open, and never from the wire or a file.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -20,6 +19,7 @@ import jax
 from jax.experimental import serialize_executable
 
 from jflow.base import forks
+from jflow.base.machine import n_cores
 from jflow.errors import DeadlineExceededError, InternalError
 from jflow.plan.apart.messages import ApartMessage, MessageKind
 from jflow.plan.apart.process import ApartEndedError, ApartJob, ApartProcess
@@ -153,7 +153,7 @@ class Compiler:
 
 def _n_most() -> int:
     """Returns the most processes at one time; a task may be pinned to some of the processors."""
-    return min(len(os.sched_getaffinity(0)), _N_PROCESSES)
+    return min(n_cores(), _N_PROCESSES)
 
 
 class _CrashedError(InternalError):

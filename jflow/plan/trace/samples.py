@@ -25,7 +25,7 @@ from jflow.plan.plan import (
 from jflow.plan.trace.measured import EdgeNames, Label, StepNames, measured
 from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.plan.trace.trace import Trace
-from jflow.plan.uses import slots_filled
+from jflow.plan.uses import slots_filled, slots_read
 
 MAX_STEPS = 100
 """The most steps of one request."""
@@ -197,17 +197,12 @@ def _instructions(
             outside = {feed: makers[slot] for slot, feed in one.consts if slot in makers}
             outside |= {x.feed: makers[x.init] for x in one.carries if x.init in makers}
             bodies.append((one.body, next_body, outside))
-            by_index = {fetch.index: next_body + i for i, fetch in _fetches(one.body)}
+            inside = enumerate(one.body.instructions, next_body)
+            by_index = {fetch.index: i for i, fetch in inside if isinstance(fetch, Fetch)}
             makers |= {x.final: by_index[x.fetch] for x in one.carries if x.final is not None}
             next_body += len(one.body.all_instructions)
     for body, number, outside in bodies:
         yield from _instructions(body, edge_names, number, outside, outer)
-
-
-def _fetches(body: Plan) -> Iterator[tuple[int, Fetch]]:
-    for number, one in enumerate(body.instructions):
-        if isinstance(one, Fetch):
-            yield number, one
 
 
 def _instruction(
@@ -216,27 +211,29 @@ def _instruction(
     edge_names: Mapping[int, str],
     names: Mapping[int | None, str],
 ) -> SampledInstruction:
-    kind = _KINDS[type(one)]
+    slots: Iterable[int] = slots_read(one)
+    reads: Iterable[int] = ()
+    writes: tuple[int, ...] = ()
+    edge = None
     match one:
         case Run():
-            reads = (*one.reads, *(variable for variable, _ in one.before))
-            name = one.op or "a program"
-            return _sampled(name, kind, makers, one.inputs, reads=reads, writes=one.writes)
+            name, slots = one.op or "a program", one.inputs
+            reads, writes = (*one.reads, *(variable for variable, _ in one.before)), one.writes
         case Call():
-            name = one.op or one.function
-            return _sampled(name, kind, makers, one.inputs, reads=one.variables)
+            name, reads = one.op or one.function, one.variables
         case Loop():
-            return _sampled(one.op or "a loop", kind, makers, one.inputs)
-        case Recv() | Send():
-            inputs = (one.slot,) if isinstance(one, Send) and one.slot is not None else ()
-            name = names.get(one.slot, "a constant")
-            if isinstance(one, Recv):
-                name = edge_names.get(one.edge, "a value")
-            return _sampled(name, kind, makers, inputs, edge=one.edge)
-        case _:
-            what = "fed" if isinstance(one, Feed) else "fetched"
-            inputs = () if isinstance(one, Feed) else (one.slot,)
-            return _sampled(f"{what} value {one.index}", kind, makers, inputs)
+            name = one.op or "a loop"
+        case Recv():
+            name, edge = edge_names.get(one.edge, "a value"), one.edge
+        case Send():
+            name, edge = names.get(one.slot, "a constant"), one.edge
+        case Feed():
+            name = f"fed value {one.index}"
+        case Fetch():
+            name = f"fetched value {one.index}"
+    inputs = dict.fromkeys(makers[slot] for slot in slots if slot in makers)
+    read = tuple(dict.fromkeys(reads))
+    return SampledInstruction(name, _KINDS[type(one)], tuple(inputs), read, writes, edge)
 
 
 _KINDS: Mapping[type[Instruction], str] = {
@@ -248,22 +245,6 @@ _KINDS: Mapping[type[Instruction], str] = {
     Feed: "feed",
     Fetch: "fetch",
 }
-
-
-def _sampled(
-    name: str,
-    kind: str,
-    makers: Mapping[int, int],
-    slots: Iterable[int] = (),
-    *,
-    reads: Iterable[int] = (),
-    writes: Iterable[int] = (),
-    edge: int | None = None,
-) -> SampledInstruction:
-    inputs = dict.fromkeys(makers[slot] for slot in slots if slot in makers)
-    return SampledInstruction(
-        name, kind, tuple(inputs), tuple(dict.fromkeys(reads)), tuple(writes), edge
-    )
 
 
 def _slot_names(plan: Plan, outer: Plan) -> Mapping[int | None, str]:

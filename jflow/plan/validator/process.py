@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from jflow.errors import InvalidArgumentError
 from jflow.plan.apart.messages import MessageKind
@@ -80,38 +78,3 @@ class ValidatorProcess(ApartProcess):
             return program_of(reply)
         reason = reply.data.decode(errors="replace")
         raise InvalidArgumentError(f"{named} is refused: {reason}")
-
-
-class ValidationOutcome(NamedTuple):
-    """The result of validating one program.
-
-    Attributes:
-      valid: the valid program; None if it was refused.
-      reason: why it was refused.
-      how_it_ended: how the process ended by it; None if it did not.
-    """
-
-    valid: ValidProgram | None
-    reason: str = ""
-    how_it_ended: str | None = None
-
-
-def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[ValidationOutcome]:
-    """Validates many programs in turn and yields the outcomes, for fuzz tests.
-
-    A second process is always there, so that one that ends costs no start.
-    """
-    process, spare = ValidatorProcess(limits), ValidatorProcess(limits)
-    try:
-        for data in programs:
-            try:
-                outcome = ValidationOutcome(process.validate("", data))
-            except InvalidArgumentError as error:
-                how = process.how_it_ended if process.has_ended else None
-                outcome = ValidationOutcome(None, error.message, how)
-            if process.has_ended:
-                process, spare = spare, ValidatorProcess(limits)
-            yield outcome
-    finally:
-        process.end()
-        spare.end()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,7 +115,7 @@ def compile_exported(
       InvalidArgumentError: if it is for another platform, or XLA refuses it.
       DeadlineExceededError, InternalError: as `compiled_by`.
     """
-    try:
+    with _refused(valid, device):
         if isinstance(device, jax.sharding.Mesh):
             on_mesh = MeshProgram(valid, device, donated, compiled_by)
             # No estimate of its time counts: it waits for all devices of the mesh.
@@ -128,12 +129,7 @@ def compile_exported(
         executable: Any = compiled_by(request)
         bounded = not valid.facts.has_loops or _loops_are_bounded(executable.as_text())
         _note(executable, valid, is_bounded=bounded)
-        return executable  # type: ignore[no-any-return]
-    except OpError:
-        raise
-    except Exception as error:
-        # The program may come from another process; JAX raises many kinds of errors for bad ones.
-        raise _refused(valid, device, error) from error
+    return executable  # type: ignore[no-any-return]
 
 
 def _dynamic(request: CompileRequest, compiled_by: Compile) -> CompiledProgram:
@@ -145,10 +141,8 @@ def _dynamic(request: CompileRequest, compiled_by: Compile) -> CompiledProgram:
         _note(by_size, valid, is_bounded=False)
         return by_size
     assert isinstance(device, jax.Device)
-    program: CompiledProgram = jitted(request.exported.call, device, request.donated)
     # JAX checks the types of arguments.
-    is_checked = valid.is_own and not valid.facts.calls_native
-    dynamic = program if is_checked else _checked(program)
+    dynamic = _checked(jitted(request.exported.call, device, request.donated))
     _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
     return dynamic
 
@@ -168,19 +162,25 @@ class _BySize:
 
     def _compile(self, sizes: Sizes) -> CompiledProgram:
         request = replace(self._request, sizes=sizes)
-        try:
+        with _refused(request.valid, request.on):
             compiled: CompiledProgram = self._compiled_by(request)
-        except OpError:
-            raise
-        except Exception as error:
-            raise _refused(request.valid, request.on, error) from error
         return compiled
 
 
-def _refused(valid: ValidProgram, device: DeviceOrMesh, error: Exception) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"a program of {len(valid.data)} bytes cannot be compiled for {device}: {error}"
-    )
+@contextmanager
+def _refused(valid: ValidProgram, device: DeviceOrMesh) -> Iterator[None]:
+    """Context manager for a compilation, whose errors become InvalidArgumentError.
+
+    The program may come from another process; JAX raises many kinds of errors for bad ones.
+    """
+    try:
+        yield
+    except OpError:
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"a program of {len(valid.data)} bytes cannot be compiled for {device}: {error}"
+        ) from error
 
 
 def _note(executable: CompiledProgram, valid: ValidProgram, *, is_bounded: bool) -> None:

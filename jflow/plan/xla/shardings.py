@@ -30,7 +30,7 @@ def text_of_spec(spec: PartitionSpec, shape: Sequence[int], axes: Axes | None) -
     if len(spec) > len(shape):
         raise ValueError(f"{spec} is for at least {len(spec)} dimensions, got the shape {shape}")
     sizes = dict(axes or ())
-    divided = [*map(_names, spec), *[()] * (len(shape) - len(spec))]
+    divided = _divided(spec, len(shape))
     names = [name for parts in divided for name in parts]
     for name in names:
         if axes is not None and name not in sizes:
@@ -44,16 +44,14 @@ def text_of_spec(spec: PartitionSpec, shape: Sequence[int], axes: Axes | None) -
                 f"{spec} divides a dimension of size {size} over {'+'.join(parts)}, {n_parts} "
                 f"devices, which does not divide it; the shape is {tuple(shape)}"
             )
-    return ",".join("+".join(parts) or UNDIVIDED for parts in divided)
+    return _text(divided)
 
 
 def text_of_sharding(sharding: Sharding, n_dimensions: int) -> str:
     """Returns how an array is sharded over a mesh; "" if it is on one device."""
     if not isinstance(sharding, NamedSharding):
         return ""
-    divided = [*map(_names, sharding.spec)]
-    divided += [()] * (n_dimensions - len(divided))
-    return ",".join("+".join(parts) or UNDIVIDED for parts in divided)
+    return _text(_divided(sharding.spec, n_dimensions))
 
 
 def spec_of_text(text: str) -> PartitionSpec | None:
@@ -67,7 +65,7 @@ def sharding_on(mesh: Mesh, text: str) -> NamedSharding:
     Raises:
       ValueError: if the mesh lacks an axis.
     """
-    return NamedSharding(mesh, PartitionSpec(*map(_entry, axes_by_dimension(text))))
+    return NamedSharding(mesh, spec_of_text(text) or PartitionSpec())
 
 
 def nearest_sharding(mesh: Mesh, text: str, shape: Sequence[int]) -> NamedSharding:
@@ -87,6 +85,15 @@ def nearest_sharding(mesh: Mesh, text: str, shape: Sequence[int]) -> NamedShardi
 
 def _entry(parts: tuple[str, ...]) -> str | tuple[str, ...] | None:
     return parts[0] if len(parts) == 1 else parts or None
+
+
+def _divided(spec: PartitionSpec, n_dimensions: int) -> list[tuple[str, ...]]:
+    """Returns the axes that each dimension is divided over; a spec may leave out the last ones."""
+    return [*map(_names, spec), *[()] * (n_dimensions - len(spec))]
+
+
+def _text(divided: Sequence[tuple[str, ...]]) -> str:
+    return ",".join("+".join(parts) or UNDIVIDED for parts in divided)
 
 
 def _names(entry: object) -> tuple[str, ...]:

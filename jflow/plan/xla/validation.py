@@ -34,13 +34,11 @@ class ValidProgram:
     Attributes:
       data: a serialized `jax.export.Exported`.
       facts: what is known about its module.
-      is_own: whether this process has exported it itself.
       digest: its name in the plans that run it; "" if no plan has named it.
     """
 
     data: bytes
     facts: ModuleFacts
-    is_own: bool = False
     digest: str = ""
 
 

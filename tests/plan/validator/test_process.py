@@ -22,8 +22,9 @@ import jflow as tf
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.plan.apart.queue import ApartQueue
 from jflow.plan.validator import Validator
-from jflow.plan.validator.process import ValidationLimits, ValidatorProcess, outcomes
+from jflow.plan.validator.process import ValidationLimits, ValidatorProcess
 from jflow.testing import PATIENCE_S, ProgramProcess, wait_until
+from tests.plan.validator.outcomes import outcomes
 
 MALFORMED = Path(__file__).parent / "malformed"
 BLOBS = [file.read_bytes() for file in sorted(MALFORMED.glob("?.bin"))]
