@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import jax
-import numpy as np
 import pytest
 
 import jflow as tf
 from jflow.base.cluster import Device, Task, Wiring
 from jflow.compiler.placement import Inventory
 from jflow.compiler.placement.calibration import PRIOR, Link
-from jflow.compiler.placement.costs import RegionTime, bytes_of, estimated
+from jflow.compiler.placement.costs import bytes_of, estimated
 from jflow.compiler.placement.place import assign
 from jflow.compiler.placement.scheduled import ScheduledAssignment
 from jflow.compiler.schedule.strategies import STRATEGIES
@@ -80,26 +79,6 @@ def test_a_calibration_decides_what_operations_take() -> None:
     assert after.seconds[product, 0] == pytest.approx(2 * before.seconds[product, 0], rel=0.1)
     assert after.seconds[total, 0] == before.seconds[total, 0]
     assert after.seconds[product, 1] == before.seconds[product, 1]
-
-
-def test_measured_regions_scale_the_estimates_of_their_operations() -> None:
-    ops, y, z = product_and_sum()
-    measured = RegionTime(frozenset({y, z}), "CPU", 0.5)
-    before, after = estimated(ops, DEVICES), estimated(ops, DEVICES, measured=[measured])
-    rows = [ops.index(y), ops.index(z)]
-    assert after.seconds[rows].sum(axis=0)[[0, 2]] == pytest.approx([0.5, 0.5])
-    assert after.seconds[rows, 0] / after.seconds[rows[0], 0] == pytest.approx(
-        before.seconds[rows, 0] / before.seconds[rows[0], 0]
-    )
-    assert np.array_equal(after.seconds[:, 1], before.seconds[:, 1])
-
-
-def test_a_measured_region_of_other_operations_changes_nothing() -> None:
-    ops, y, _ = product_and_sum()
-    other, _, _ = product_and_sum()
-    measured = RegionTime(frozenset({y, *other}), "CPU", 0.5)
-    before, after = estimated(ops, DEVICES), estimated(ops, DEVICES, measured=[measured])
-    assert np.array_equal(after.seconds, before.seconds)
 
 
 def test_the_share_of_ports_and_the_step_are_those_of_the_calibration() -> None:
