@@ -39,20 +39,6 @@ from jflow.errors import InvalidArgumentError
 _NO_HANDLES: Handles = MappingProxyType({})
 
 
-def place(
-    ops: Sequence[Operation],
-    inventory: Inventory,
-    *,
-    soft: bool = False,
-    handles: Handles = _NO_HANDLES,
-) -> Placement:
-    """Returns a device for each operation; `inventory` has the devices of all tasks.
-
-    Arguments and errors as in `Strategy` and `Assignment.place`.
-    """
-    return assign(ops, inventory, soft=soft, handles=handles).place(inventory.devices)
-
-
 def assign(
     ops: Sequence[Operation],
     inventory: Inventory,
