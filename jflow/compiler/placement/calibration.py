@@ -218,16 +218,12 @@ class Calibration:
         where = link_class.rpartition("/")[2]
         return PRIOR.links[where if where in PRIOR.links else "network"]
 
-    def step_of(self, transport: str, n_further: int = 0) -> float:
-        """Returns the fixed seconds of a step that involves `n_further` tasks beyond the master's.
-
-        As in the prior if it was not measured.
-        """
-        step = _of_transport(self.step_seconds, PRIOR.step_seconds, transport)
-        return step + self.task_of(transport) * n_further
+    def step_of(self, transport: str) -> float:
+        """Returns the seconds that every step takes; the prior's if that was not measured."""
+        return _of_transport(self.step_seconds, PRIOR.step_seconds, transport)
 
     def task_of(self, transport: str) -> float:
-        """Returns the seconds that each further task adds to a step; the prior's if unmeasured."""
+        """Returns the seconds that each further task adds to a step, likewise."""
         return _of_transport(self.task_seconds, PRIOR.task_seconds, transport)
 
     def to_json(self) -> str:

@@ -17,9 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from jflow.base.cluster import Axes, Device, Wiring
-from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph import Operation
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Rates
-from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.loops import trips_of
 from jflow.compiler.placement.mesh_work import on_mesh
 from jflow.compiler.placement.work import count_operations
@@ -136,8 +135,3 @@ def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
     first = {device.task: alone[device] for device in reversed(devices) if device in cpus}
     cpus |= {one for one in devices if one.axes and not cpus.isdisjoint(_members(one, devices))}
     return tuple(first[device.task] if device in cpus else alone[device] for device in devices)
-
-
-def bytes_of(tensor: Tensor) -> float:
-    """Returns the size of a tensor's value in bytes."""
-    return size_of(tensor.aval)

@@ -112,14 +112,9 @@ class PortfolioResult:
 
 
 @strategy
-def auto(problem: Problem, *, margin: float | None = None) -> Schedule:
-    """Returns the schedule of the portfolio with the least predicted time, improved by search.
-
-    Args:
-      problem: what to schedule.
-      margin: see `choose`.
-    """
-    return choose(problem, margin=margin).schedule
+def auto(problem: Problem) -> Schedule:
+    """Returns the schedule of the portfolio with the least predicted time, improved by search."""
+    return choose(problem).schedule
 
 
 def choose(
