@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from jflow.compiler.schedule.graph import OperationGraph
 from jflow.compiler.schedule.problem import (
-    Constraints,
-    Costs,
     Problem,
     capacity_of,
     classes_of,
     infeasible,
     resident_of,
 )
-from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled
+from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, Scheduler, scheduled, variant
 from jflow.errors import ResourceExhaustedError
 
 _MOST_CHOICES = 20_000
@@ -28,23 +24,19 @@ _MOST_NODES = 5_000
 """Nodes of the search tree after which the solver gives up; it needs a few."""
 
 
-def fitted(place: PlaceFunction) -> Callable[..., Schedule]:
+def fitted(place: PlaceFunction) -> Scheduler[[]]:
     """Wraps a strategy: it places without memory limits, then the placement is changed to fit.
 
     List schedulers fill devices as they go, and may be left with a class for which no device has
     room though a placement exists.
     """
 
-    def wrapped(
-        graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
-    ) -> Schedule:
-        problem = Problem(graph, devices, costs, constraints)
-        free = problem._replace(constraints=replace(constraints, capacity=()))
+    def changed_to_fit(problem: Problem) -> Schedule:
+        free = problem._replace(constraints=replace(problem.constraints, capacity=()))
         schedule = scheduled(free, place)
         return replace(schedule, devices=tuple(fitting(problem, schedule.devices)))
 
-    wrapped.__name__ = wrapped.__qualname__ = f"{name_of(place)}+fitting"
-    return wrapped
+    return variant(place, "fitting", changed_to_fit)
 
 
 def fitting(problem: Problem, wanted: Sequence[int]) -> list[int]:
