@@ -18,7 +18,7 @@ from jflow.compiler.placement.place import GroupAssignment
 from jflow.compiler.placement.scheduled import ScheduledAssignment
 from jflow.compiler.placement.strategy import UNLIMITED_MEMORY, Assignment, Memory, Placement
 from jflow.compiler.schedule import Problem, Schedule, lower_bound, simulate, trace_of
-from jflow.compiler.schedule.problem import capacity_of, resident_of
+from jflow.compiler.schedule.problem import class_members, resident_of, room_of
 from jflow.compiler.schedule.schedule import by_rank, name_of
 from jflow.compiler.schedule.stage_run import (
     LoopTime,
@@ -269,18 +269,12 @@ class Explanation(Carded):
     @cached_property
     def _members(self) -> dict[int, list[int]]:
         """The indices of the operations of each colocation class."""
-        members: dict[int, list[int]] = {}
-        for i, number in enumerate(self.problem.constraints.classes):
-            members.setdefault(number, []).append(i)
-        return members
+        return class_members(self.problem)
 
     @cached_property
     def _room(self) -> list[float]:
         """The free memory of each device in bytes."""
-        room = [*capacity_of(self.problem)]
-        for device, n_bytes in zip(self.schedule.devices, resident_of(self.problem), strict=True):
-            room[device] -= n_bytes
-        return room
+        return room_of(self.problem, self.schedule.devices)
 
     @cached_property
     def _users(self) -> dict[Operation, list[Operation]]:

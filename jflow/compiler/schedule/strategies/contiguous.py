@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from jflow.compiler.schedule.problem import Problem, capacity_of, classes_of, resident_of
+from jflow.compiler.schedule.problem import (
+    Problem,
+    capacity_of,
+    class_sums,
+    classes_of,
+    resident_of,
+)
 from jflow.compiler.schedule.schedule import Schedule, strategy
 from jflow.compiler.schedule.strategies.simple import by_class
 
@@ -18,7 +24,7 @@ def m_topo(problem: Problem) -> Schedule:
     """
     seconds = problem.costs.mean_seconds
     even_load = sum(seconds) / len(problem.devices)
-    work = _sums(problem, seconds)
+    work = class_sums(problem, seconds)
     at, load = 0, 0.0
 
     def choice(number: int, options: tuple[int, ...]) -> int:
@@ -99,10 +105,3 @@ def _crossing(problem: Problem) -> list[float]:
     for change in changes[1:]:
         crossing.append(crossing[-1] + change)
     return crossing
-
-
-def _sums(problem: Problem, values: list[float]) -> dict[int, float]:
-    sums: dict[int, float] = {}
-    for number, value in zip(classes_of(problem), values, strict=True):
-        sums[number] = sums.get(number, 0.0) + value
-    return sums

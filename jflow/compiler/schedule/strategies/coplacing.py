@@ -6,6 +6,7 @@ from jflow.compiler.schedule.problem import (
     Constraints,
     Problem,
     capacity_of,
+    class_sums,
     classes_of,
     resident_of,
 )
@@ -65,9 +66,7 @@ class _Classes:
             number: problem.constraints.allowed.get(number, tuple(range(n_devices)))
             for number in classes
         }
-        self._resident = dict.fromkeys(classes, 0.0)
-        for number, n_bytes in zip(classes, resident_of(problem), strict=True):
-            self._resident[number] += n_bytes
+        self._resident = class_sums(problem, resident_of(problem))
 
     def join(self, one: int, other: int) -> None:
         """Joins the classes of two operations if some device is allowed for both and holds both."""

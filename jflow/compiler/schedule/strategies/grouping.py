@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jflow.compiler.schedule.compact import tails
 from jflow.compiler.schedule.problem import (
     Constraints,
     Problem,
     capacity_of,
     classes_of,
     resident_of,
+    tails,
 )
 from jflow.compiler.schedule.schedule import (
     PlaceFunction,

@@ -10,6 +10,7 @@ import numpy as np
 from jflow.compiler.schedule.problem import (
     Problem,
     capacity_of,
+    class_sums,
     classes_of,
     infeasible,
     resident_of,
@@ -68,20 +69,10 @@ class _Classes:
     def __init__(self, problem: Problem, wanted: Sequence[int]) -> None:
         self.problem = problem
         self.capacity = capacity_of(problem)
-        self.numbers: dict[int, int] = {}
-        self.needed: dict[int, float] = {}
-        self.wanted: dict[int, int] = {}
-        self.work: dict[int, float] = {}
-        resident = resident_of(problem)
-        for operation, number in enumerate(classes_of(problem)):
-            self.numbers.setdefault(number, operation)
-            self.wanted[number] = wanted[operation]
-            n_bytes, seconds = (
-                resident[operation],
-                problem.costs.mean_seconds[operation],
-            )
-            self.needed[number] = self.needed.get(number, 0.0) + n_bytes
-            self.work[number] = self.work.get(number, 0.0) + seconds
+        self.wanted = dict(zip(classes_of(problem), wanted, strict=True))
+        self.numbers = [*self.wanted]
+        self.needed = class_sums(problem, resident_of(problem))
+        self.work = class_sums(problem, problem.costs.mean_seconds)
         every = tuple(range(len(problem.devices)))
         self.allowed = {n: problem.constraints.allowed.get(n, every) for n in self.numbers}
 
@@ -102,7 +93,7 @@ class _Classes:
             if room[device] < self.needed[number]:
                 device = max(options, key=lambda each: (room[each], -each))
             if room[device] < self.needed[number]:
-                first = self.numbers[number]
+                first = classes_of(self.problem).index(number)
                 raise infeasible(self.problem, first, self.needed[number], room[device])
             chosen[number] = device
             room[device] -= self.needed[number]

@@ -10,6 +10,7 @@ from jflow.compiler.schedule.problem import (
     Problem,
     capacity_of,
     class_seconds,
+    class_sums,
     classes_of,
     infeasible,
     resident_of,
@@ -89,22 +90,17 @@ def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
 
 def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None = None) -> Schedule:
     """Chooses a device for each colocation class, among those that have room for it."""
-    classes = classes_of(problem)
-    first: dict[int, int] = {}
-    needed: dict[int, float] = {}
-    for operation, (number, n_bytes) in enumerate(zip(classes, resident_of(problem), strict=True)):
-        first.setdefault(number, operation)
-        needed[number] = needed.get(number, 0.0) + n_bytes
+    classes, needed = classes_of(problem), class_sums(problem, resident_of(problem))
     room, chosen = list(capacity_of(problem)), {}
     every = tuple(range(len(room)))
-    for number in numbers or first:
+    for number in numbers or needed:
         allowed = problem.constraints.allowed.get(number, every)
         options = allowed
         if needed[number]:
             options = tuple(device for device in allowed if room[device] >= needed[number])
         if not options:
             most = max(room[device] for device in allowed)
-            raise infeasible(problem, first[number], needed[number], most)
+            raise infeasible(problem, classes.index(number), needed[number], most)
         chosen[number] = choice(number, options)
         room[chosen[number]] -= needed[number]
     return by_rank(problem, [chosen[number] for number in classes])
