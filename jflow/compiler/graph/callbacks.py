@@ -93,12 +93,10 @@ class Callback:
             raise RuntimeError(
                 f"{self} returned {len(results)} results, expected {len(self.out_avals)}"
             )
-        return [
-            self._result(*item) for item in enumerate(zip(results, self.out_avals, strict=True))
-        ]
+        pairs = zip(results, self.out_avals, strict=True)
+        return [self._result(number, *pair) for number, pair in enumerate(pairs)]
 
-    def _result(self, number: int, item: tuple[Any, Any]) -> Array:
-        value, aval = item
+    def _result(self, number: int, value: Any, aval: Any) -> Array:
         if physical_form(aval.dtype) is not None:
             return to_physical(value)
         # The function may change a NumPy array after it has returned.

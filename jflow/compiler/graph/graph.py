@@ -407,10 +407,6 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self.literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
-    def tensor_of(self, var: jex.Var) -> Tensor:
-        """Returns the tensor of a variable of the graph's equations."""
-        return self._tensors[var]
-
     def literal(self, atom: jex.Literal) -> Tensor:
         """Adds a literal of an equation as a constant."""
         if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
