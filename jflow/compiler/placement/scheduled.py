@@ -33,7 +33,7 @@ from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.group import Group
 from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of, trips_of
 from jflow.compiler.placement.memory import capacities, check_pinned, resident_bytes
-from jflow.compiler.placement.place import GroupAssignment, assign, meshes_for
+from jflow.compiler.placement.place import GroupAssignment, assign, matching
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
     Handles,
@@ -188,7 +188,7 @@ class ScheduledAssignment:
             for group, request in self.rules.requests.items()
             if request.spec.type == MESH
             for task in self._tasks(group)
-            for mesh in meshes_for(request.spec, devices[task])
+            for mesh in matching(request.spec, devices[task])
         }
         return every + sorted(meshes)
 
@@ -244,14 +244,7 @@ class ScheduledAssignment:
         if not self._is_free(group):
             return []
         spec = self.rules.requests[group].spec
-        if spec.type == MESH:
-            return [mesh for task in self._tasks(group) for mesh in meshes_for(spec, devices[task])]
-        return [
-            device
-            for task in self._tasks(group)
-            for device in devices[task]
-            if spec.type in (None, device.type) and spec.index in (None, device.index)
-        ]
+        return [each for task in self._tasks(group) for each in matching(spec, devices[task])]
 
 
 def _limits(
