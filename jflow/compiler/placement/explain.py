@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
 
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, picture_of
 from jflow.base.cluster import Device, Task, Wiring
@@ -37,6 +36,8 @@ _SHOWN = 200
 """Rows that the text and the table show at most."""
 
 _CANDIDATES_SHOWN = 6
+
+_COLUMNS = ("operation", "takes", "device", "why", "best alternative", "step there")
 
 _SIMULATED = 5_000_000
 """Operations times alternatives up to which JSON has the times of all alternatives."""
@@ -318,30 +319,15 @@ class Explanation(Carded):
         if self.candidates:
             lines += [self._candidate_text(), ""]
         lines += [
-            "| operation | takes | device | why | best alternative | step there |",
-            "|---|---|---|---|---|---|",
+            f"| {' | '.join(_COLUMNS)} |",
+            "|---" * len(_COLUMNS) + "|",
         ]
-        for reason in self._first_reasons():
-            other = reason.best_alternative
-            there = ("", "") if other is None else (other[0], self._time_text(other[1]))
-            takes = seconds_text(reason.seconds)
-            cells = (reason.operation, takes, reason.device, reason.why, *there)
+        for cells in map(self._cells, self._first_reasons()):
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
 
     def _card(self) -> Card:
-        rows = [
-            (
-                reason.operation,
-                seconds_text(reason.seconds),
-                reason.device,
-                reason.why,
-                *(("", "") if other is None else (other[0], self._time_text(other[1]))),
-            )
-            for reason in islice(self._first_reasons(), MAX_ROWS)
-            for other in [reason.best_alternative]
-        ]
-        head = ("operation", "takes", "device", "why", "best alternative", "step there")
+        rows = [*map(self._cells, self._first_reasons()[:MAX_ROWS])]
         facts = (
             ("placed by", self.strategy),
             ("predicted step time", seconds_text(self.predicted_seconds)),
@@ -349,7 +335,7 @@ class Explanation(Carded):
             *(("loop", str(loop).removeprefix("loop ")) for loop in self.loops),
             *((f"by {name}", seconds_text(time)) for name, time in self.candidates.items()),
         )
-        tables = (CardTable("operations", head, rows, len(self._ops)),)
+        tables = (CardTable("operations", _COLUMNS, rows, len(self._ops)),)
         return Card("Explanation", "", facts, tables, picture_of(self))
 
     _repr_markdown_ = to_markdown
@@ -405,6 +391,13 @@ class Explanation(Carded):
             f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
             f"predicted {seconds_text(self.predicted_seconds)}>"
         )
+
+    def _cells(self, reason: Reason) -> tuple[str, ...]:
+        """Returns the row of an operation in a table."""
+        other = reason.best_alternative
+        there = ("", "") if other is None else (other[0], self._time_text(other[1]))
+        takes = seconds_text(reason.seconds)
+        return (reason.operation, takes, reason.device, reason.why, *there)
 
     def _time_text(self, seconds: float) -> str:
         """Formats a step time with its difference from the predicted one."""
