@@ -26,7 +26,7 @@ from jflow.base.values import is_known
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.control import control_sources
 from jflow.compiler.graph.primitives import group_p
-from jflow.compiler.placement.equations import Count, bodies_of, size_of
+from jflow.compiler.placement.equations import Count, size_of
 from jflow.compiler.placement.work import count_operations
 
 _MESSAGE_BYTES = 1 << 16
@@ -87,7 +87,7 @@ def may_move(op: Operation) -> bool:
 
 
 def _is_opaque(eqn: jex.JaxprEqn) -> bool:
-    inner = (each for body in bodies_of(eqn) for each in body.eqns)
+    inner = (each for body in jex.jaxprs_in_params(eqn.params) for each in body.eqns)
     return eqn.primitive.name in _OPAQUE or any(map(_is_opaque, inner))
 
 
