@@ -12,7 +12,7 @@ from jflow.compiler.schedule.problem import (
     resident_of,
 )
 from jflow.compiler.schedule.schedule import Schedule, strategy
-from jflow.compiler.schedule.strategies.simple import by_class
+from jflow.compiler.schedule.strategies.simple import by_class, preferring
 
 
 @strategy
@@ -47,17 +47,11 @@ def min_cut_runs(problem: Problem) -> Schedule:
     Dynamic programming over the positions of the cuts, O(operations² devices). What does not fit on
     its device with all of its class goes where it does.
     """
-    wanted = _min_cut_devices(problem)
-    first: dict[int, int] = {}
-    classes = classes_of(problem)
+    devices, classes = _min_cut_devices(problem), classes_of(problem)
+    wanted: dict[int, int] = {}  # where the first operation of a class is
     for operation in problem.graph.order:
-        first.setdefault(classes[operation], operation)
-
-    def choice(number: int, options: tuple[int, ...]) -> int:
-        device = wanted[first[number]]
-        return device if device in options else options[0]
-
-    return by_class(problem, choice, [*first])
+        wanted.setdefault(classes[operation], devices[operation])
+    return by_class(problem, preferring(wanted), [*wanted])
 
 
 def _min_cut_devices(problem: Problem) -> dict[int, int]:

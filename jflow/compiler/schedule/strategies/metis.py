@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from jflow.compiler.schedule.problem import Problem, class_sums, classes_of
 from jflow.compiler.schedule.schedule import Schedule, strategy
-from jflow.compiler.schedule.strategies.simple import by_class
+from jflow.compiler.schedule.strategies.simple import by_class, preferring
 from jflow.errors import FailedPreconditionError
 
 _LARGEST = 10_000
@@ -45,12 +45,7 @@ def metis(problem: Problem) -> Schedule:
             sent[a][b] += seconds
             sent[b][a] += seconds
     part = _parts([*work.values()], sent, len(problem.devices))
-
-    def choice(number: int, options: tuple[int, ...]) -> int:
-        wanted = part[numbers[number]]
-        return wanted if wanted in options else options[0]
-
-    return by_class(problem, choice)
+    return by_class(problem, preferring(dict(zip(work, part, strict=True))))
 
 
 def _parts(work: list[float], sent: dict[int, dict[int, float]], n_parts: int) -> list[int]:

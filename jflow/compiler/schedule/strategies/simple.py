@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as rng
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from jflow.compiler.schedule.problem import (
@@ -86,6 +86,11 @@ def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
     if largest_first:
         order.sort(key=lambda number: -totals[number].mean())
     return by_class(problem, choice, order)
+
+
+def preferring(wanted: Mapping[int, int]) -> DeviceChoice:
+    """Returns the choice of the wanted device of each class, or else of the first one."""
+    return lambda number, options: wanted[number] if wanted[number] in options else options[0]
 
 
 def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None = None) -> Schedule:
