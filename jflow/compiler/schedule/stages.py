@@ -19,23 +19,19 @@ from jflow.compiler.schedule.problem import Constraints, Problem
 from jflow.compiler.schedule.schedule import Schedule
 
 
-def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """Returns the problem with stages as operations, and the schedule of the stages.
-
-    Its simulated makespan is that of the schedule as the runtime runs it, for graphs without
-    operations that wait for other steps, and up to iterations that have no stages.
-
-    Args:
-      problem: what was scheduled.
-      schedule: a schedule of it.
-    """
-    return of_stages(problem, schedule.devices, cut(problem, schedule.devices))
-
-
 def of_stages(
     problem: Problem, devices: Sequence[int], stages: StageCut
 ) -> tuple[Problem, Schedule]:
-    """As `staged`, of a placement that is cut."""
+    """Returns the problem with stages as operations, and the schedule of the stages.
+
+    Its simulated makespan is that of the placement as the runtime runs it, for graphs without
+    operations that wait for other steps, and up to iterations that have no stages.
+
+    Args:
+      problem: what was placed.
+      devices: of each operation.
+      stages: how the placement is cut.
+    """
     seconds = np.zeros((len(stages.stages), len(problem.devices)))
     once = problem.costs.seconds[range(len(devices)), devices] / problem.graph.trips
     for i, device in enumerate(devices):
