@@ -333,9 +333,17 @@ class Stages:
         )
 
     def _may_move(self, op: Operation, users: Sequence[Operation]) -> bool:
-        """Whether an operation may be moved to a later stage, into the programs that use it."""
-        has_loops = any(self._unit[one] is not None for one in (op, *users))
-        return not has_loops and _may_move(op, users)
+        """Whether an operation may be moved to a later stage, into the programs that use it.
+
+        A variable may be read later, because other steps may write it at any time. That it is read
+        where it is used is better: a value that is held meanwhile is copied by the next update.
+        """
+        if any(self._unit[one] is not None for one in (op, *users)):
+            return False
+        is_read = op.eqn.primitive is read_p
+        if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
+            return False
+        return not any(is_on_host(user.eqn) for user in users)
 
 
 def unit_of(op: Operation, level: _Loop | None) -> _Loop | None:
@@ -367,18 +375,6 @@ def is_computed_in(tensor: Tensor, loop: _Loop) -> bool:
 def producer_of(value: Value) -> Operation:
     """Returns the operation that produces a value."""
     return value.op if isinstance(value, Tensor) else value
-
-
-def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
-    """Whether an operation may be moved to a later stage, into the programs that use it.
-
-    A variable may be read later, because other steps may write it at any time. That it is read
-    where it is used is better: a value that is held meanwhile is copied by the next update.
-    """
-    is_read = op.eqn.primitive is read_p
-    if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
-        return False
-    return not any(is_on_host(user.eqn) for user in users)
 
 
 _Around = tuple[Sequence[Operation], Sequence[Operation]]
