@@ -38,7 +38,7 @@ class LoopBody:
       predicate: says whether an iteration is run; None if all are.
     """
 
-    loop: OpenLoop[Operation, Tensor]
+    loop: OpenLoop
     ops: Sequence[Operation]
     needs: Mapping[Operation, Sequence[Tensor]]
     fed: Sequence[Tensor]
@@ -113,7 +113,7 @@ class LoopBody:
 
 
 def body_of(
-    loop: OpenLoop[Operation, Tensor],
+    loop: OpenLoop,
     ops: Sequence[Operation],
     needs: Mapping[Operation, Sequence[Tensor]],
     placement: Mapping[Operation, Device],

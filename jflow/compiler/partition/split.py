@@ -235,7 +235,7 @@ class _Splitter:
     # Loops ------------------------------------------------------------------------------------
 
     @property
-    def _level(self) -> OpenLoop[Operation, Tensor] | None:
+    def _level(self) -> OpenLoop | None:
         return None if self.body is None else self.body.loop
 
     def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:
