@@ -381,7 +381,7 @@ def insert(
     Returns:
       The results, and the operations with effects, which must run even if no result needs them.
     """
-    order = EffectOrder[Operation]()
+    order = EffectOrder()
     inputs = [tensor.var for tensor in args]
     # The function was traced inside the same blocks, so its equations carry their requests already.
     with empty_request_scope():

@@ -22,13 +22,12 @@ import numpy as np
 
 from jflow.base.values import wrapping
 from jflow.compiler.graph import request
-from jflow.compiler.graph.primitives import CALLBACKS
+from jflow.compiler.graph.primitives import calls_client
 from jflow.plan.xla import jaxprs
 from jflow.plan.xla.jaxprs import Atom
 
 Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
 
-_CALLBACKS = frozenset(CALLBACKS.values())
 _BOOL = jax.core.ShapedArray((), np.dtype(bool))
 
 
@@ -52,7 +51,7 @@ class _Branch:
 
     def __post_init__(self) -> None:
         for eqn in self.jaxpr.eqns:
-            if eqn.primitive in _CALLBACKS:
+            if calls_client(eqn):
                 self.calls.append(eqn)
                 self.pieces.append([])
             else:

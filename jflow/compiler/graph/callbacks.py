@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import jax
@@ -26,9 +26,12 @@ from jflow.base.cluster import DeviceSpec
 from jflow.base.values import Array, declared, is_key, physical_form, shape_text, to_physical
 from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.libraries import program_of
-from jflow.compiler.graph.primitives import CALLBACKS, HasEquation, WriteEffect, calls_client
+from jflow.compiler.graph.primitives import CALLBACKS, WriteEffect, calls_client
 from jflow.compiler.graph.request import Request
 from jflow.plan.xla import internals
+
+if TYPE_CHECKING:  # a graph orders callbacks
+    from jflow.compiler.graph.graph import Operation
 
 CLIENT_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
 """The CPU of the task that the client is connected to, regardless of the blocks around."""
@@ -93,12 +96,10 @@ class Callback:
             raise RuntimeError(
                 f"{self} returned {len(results)} results, expected {len(self.out_avals)}"
             )
-        return [
-            self._result(*item) for item in enumerate(zip(results, self.out_avals, strict=True))
-        ]
+        pairs = zip(results, self.out_avals, strict=True)
+        return [self._result(number, *pair) for number, pair in enumerate(pairs)]
 
-    def _result(self, number: int, item: tuple[Any, Any]) -> Array:
-        value, aval = item
+    def _result(self, number: int, value: Any, aval: Any) -> Array:
         if physical_form(aval.dtype) is not None:
             return to_physical(value)
         # The function may change a NumPy array after it has returned.
@@ -194,7 +195,7 @@ def _name_of(eqn: jex.JaxprEqn) -> str:
     return f"{eqn.primitive.name} of {name}" if name.isidentifier() else eqn.primitive.name
 
 
-def callbacks_of(ops: Iterable[HasEquation]) -> list[Callback]:
+def callbacks_of(ops: Iterable[Operation]) -> list[Callback]:
     """Returns the callbacks among operations, in order, with their literal operands bound."""
     return [_with_literals(op.eqn) for op in ops if calls_client(op.eqn)]
 

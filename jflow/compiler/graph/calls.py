@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from jflow.base.packing import pack
 from jflow.base.values import AbstractValue
-from jflow.compiler.graph.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.primitives import ResourceRef, host_p
 from jflow.compiler.graph.recorded import record
+
+if TYPE_CHECKING:  # graphs make calls themselves
+    from jflow.compiler.graph.graph import Graph, Operation, Tensor
 
 
 def call(

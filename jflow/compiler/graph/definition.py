@@ -8,7 +8,7 @@ neither are parameters of equations, which depend on the version of JAX.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jflow.base.values import declared, memory_bytes
 from jflow.compiler.graph.primitives import (
@@ -19,9 +19,11 @@ from jflow.compiler.graph.primitives import (
     placeholder_p,
     state_of,
 )
-from jflow.compiler.graph.text import Printable
 from jflow.state.records.graph_def import AttrValue, GraphDef, NodeDef, VersionDef
 from jflow.state.records.tensor_proto import dtype_number, shape_proto, tensor_proto
+
+if TYPE_CHECKING:  # a graph has a definition
+    from jflow.compiler.graph.graph import Operation
 
 _PRODUCER = 134
 """The version of the format, that of TensorFlow 1.15."""
@@ -29,11 +31,11 @@ _PRODUCER = 134
 _MAX_VALUE_BYTES = 1024
 """TensorBoard leaves out larger attributes, too."""
 
-Handles = Mapping[VariableRef | ResourceRef, Printable]
+Handles = Mapping[VariableRef | ResourceRef, "Operation"]
 """The handle ops of a graph."""
 
 
-def graph_def(ops: Sequence[Printable], handles: Handles, add_shapes: bool) -> GraphDef:
+def graph_def(ops: Sequence[Operation], handles: Handles, add_shapes: bool) -> GraphDef:
     """Returns the definition of operations, and of their shapes if `add_shapes`."""
     refs = {op.name: ref for ref, op in handles.items()}
     nodes = []
@@ -54,7 +56,7 @@ def graph_def(ops: Sequence[Printable], handles: Handles, add_shapes: bool) -> G
     return GraphDef(node=nodes, versions=VersionDef(producer=_PRODUCER))
 
 
-def _inputs(op: Printable, handles: Handles) -> Iterator[str]:
+def _inputs(op: Operation, handles: Handles) -> Iterator[str]:
     """Yields the names of what an operation takes, control inputs last."""
     for ref in state_of(op.eqn):
         if ref in handles:
@@ -65,13 +67,13 @@ def _inputs(op: Printable, handles: Handles) -> Iterator[str]:
         yield f"^{before.name}"
 
 
-def _output_shapes(op: Printable) -> list[Any]:
+def _output_shapes(op: Operation) -> list[Any]:
     """Returns the shapes of the outputs; a handle op has one, which stands for its state."""
     return [()] if op.eqn.primitive in HANDLES else [declared(t.aval.shape) for t in op.outputs]
 
 
 def _attributes(
-    op: Printable, state: VariableRef | ResourceRef | None
+    op: Operation, state: VariableRef | ResourceRef | None
 ) -> Iterator[tuple[str, AttrValue]]:
     """Yields the attributes of an operation, where TensorFlow has the same."""
     if op.colocated_with:

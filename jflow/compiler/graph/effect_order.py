@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import jax.extend.core as jex
 
@@ -12,7 +12,6 @@ from jflow.compiler.graph.primitives import (
     EFFECTS,
     READS,
     WRITES,
-    HasEquation,
     ResourceRef,
     VariableRef,
     host_p,
@@ -20,13 +19,13 @@ from jflow.compiler.graph.primitives import (
     state_of,
 )
 
+if TYPE_CHECKING:  # a graph orders what it adds
+    from jflow.compiler.graph.graph import Operation
+
 _Ref = VariableRef | ResourceRef
 
 
-O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
-
-
-class EffectOrder(Generic[O]):
+class EffectOrder:
     """Orders the uses of each variable or resource; reads of a variable may be reordered.
 
     Operations with JAX effects (callbacks, and loops that contain callbacks) keep their order.
@@ -41,18 +40,18 @@ class EffectOrder(Generic[O]):
 
     def __init__(self, *, is_total: bool = False) -> None:
         self._is_total = is_total
-        self.effects: list[O] = []
-        self._last_effects: Sequence[O] = ()
-        self._reads_since: list[O] = []
-        self._last_change: dict[_Ref, O] = {}
-        self._reads: dict[_Ref, list[O]] = {}
+        self.effects: list[Operation] = []
+        self._last_effects: Sequence[Operation] = ()
+        self._reads_since: list[Operation] = []
+        self._last_change: dict[_Ref, Operation] = {}
+        self._reads: dict[_Ref, list[Operation]] = {}
 
-    def before(self, eqn: jex.JaxprEqn) -> list[O]:
+    def before(self, eqn: jex.JaxprEqn) -> list[Operation]:
         """Returns the operations that must run before an equation's operation."""
         if self._is_total and is_stateful(eqn):
             reads = () if eqn.primitive in READS else self._reads_since
             return [*self._last_effects, *reads]
-        earlier: list[O] = []
+        earlier: list[Operation] = []
         if has_effects(eqn):
             earlier.extend(self._last_effects)
         for ref in state_of(eqn):
@@ -62,7 +61,7 @@ class EffectOrder(Generic[O]):
                 earlier.extend(self._reads.get(ref, ()))
         return earlier
 
-    def add(self, op: O) -> None:
+    def add(self, op: Operation) -> None:
         """Records the operation of the next equation."""
         if self._is_total and is_stateful(op.eqn):
             self._add_in_total_order(op)
@@ -79,14 +78,14 @@ class EffectOrder(Generic[O]):
             else:
                 self._reads.setdefault(ref, []).append(op)
 
-    def _add_in_total_order(self, op: O) -> None:
+    def _add_in_total_order(self, op: Operation) -> None:
         if op.eqn.primitive in READS:
             self.effects.append(op)  # what comes after all of them comes after it
             self._reads_since.append(op)
         else:
             self.add_together([op])
 
-    def add_together(self, ops: Sequence[O]) -> None:
+    def add_together(self, ops: Sequence[Operation]) -> None:
         """Records operations with JAX effects that may run side by side."""
         if ops:
             self.effects.extend(ops)

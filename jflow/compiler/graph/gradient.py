@@ -451,7 +451,7 @@ def _insert_sharing(
         op = op_by_identity.get(_identity(eqn, args))
         return None if op is None else op.outputs
 
-    order, names = EffectOrder[Operation](), _Names()
+    order, names = EffectOrder(), _Names()
     slopes = graph.inline(jaxpr, [t.var for t in inputs], names, existing=existing, order=order)
     return graph.after(order.effects, slopes) if order.effects else slopes
 

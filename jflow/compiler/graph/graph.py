@@ -178,7 +178,7 @@ class Operation(GraphMember, Carded):
         control_inputs: tuple[Operation, ...],
         location: origin.SourceLocation | None,
         declares: AbstractValue | None = None,
-        loop: OpenLoop[Operation, Tensor] | None = None,
+        loop: OpenLoop | None = None,
     ) -> None:
         self.graph = graph
         self.loop = loop
@@ -254,7 +254,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Sequence[Tensor] | N
     return None
 
 
-class Graph(Carded, ScopedMembers[Operation, Tensor]):
+class Graph(Carded, ScopedMembers):
     """A graph: operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
@@ -333,7 +333,7 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
         traced = unify.fitted(
             partial(tracing.trace, fun, in_tree, keys), (t.shape for t in tensors), tensors
         )
-        order: EffectOrder[Operation] = EffectOrder()
+        order = EffectOrder()
         outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
         if order.effects and not outputs:
             after = (*self.scopes.here.control_inputs, *order.effects)
@@ -374,7 +374,7 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
             [jex.JaxprEqn, list[jaxprs.Atom]], Sequence[Tensor] | None
         ] = _no_existing,
         location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: None,
-        order: EffectOrder[Operation] | None = None,
+        order: EffectOrder | None = None,
         here: Any = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function, each with the device it was traced under.
@@ -406,10 +406,6 @@ class Graph(Carded, ScopedMembers[Operation, Tensor]):
         consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self.literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
-
-    def tensor_of(self, var: jex.Var) -> Tensor:
-        """Returns the tensor of a variable of the graph's equations."""
-        return self._tensors[var]
 
     def literal(self, atom: jex.Literal) -> Tensor:
         """Adds a literal of an equation as a constant."""

@@ -122,7 +122,10 @@ def spans_devices(eqn: jex.JaxprEqn) -> bool:
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
     if state_of(eqn) or is_stateful_control_flow(eqn):
         return False  # the body of an update is part of it, and the others are opened
-    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _requested_inside(eqn))
+    if not _bodies(eqn):
+        return False
+    others = request.whole_requests_in_bodies(eqn) - {request.requested(eqn)}
+    return bool(others) or _uses_state(eqn)
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
@@ -135,21 +138,9 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
     )
 
 
-def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
-    """Returns the requests of nested equations that differ from that of `eqn` itself."""
-    inside = {
-        requested
-        for body in _bodies(eqn)
-        for inner in body.eqns
-        for requested in (request.requested(inner), *_requested_inside(inner))
-    }
-    return inside - {request.requested(eqn)}
-
-
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the distinct non-empty requests of an equation and of its nested equations."""
-    requests = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
-    return sorted((requested for requested in requests if not requested.is_empty), key=str)
+    return request.distinct((*request.whole_requests_in_bodies(eqn), request.requested(eqn)))
 
 
 class _Flattener:

@@ -179,7 +179,7 @@ class _Opening:
     def __init__(self, graph: Graph, source: Opened, trips: int, is_reversed: bool = False) -> None:
         self._graph, self._source = graph, source
         scope = graph.scopes.here
-        self.loop = OpenLoop[Operation, Tensor](
+        self.loop = OpenLoop(
             source.name,
             source.line,
             trips,
@@ -192,7 +192,7 @@ class _Opening:
         self._zeros: list[Operation] = []
         self._slices: set[Operation] = set()
         self._is_stateful = is_stateful_control_flow(source.eqn)
-        self._order: EffectOrder[Operation] = EffectOrder(is_total=self._is_stateful)
+        self._order = EffectOrder(is_total=self._is_stateful)
         self._token: Tensor | None = None
 
     def scan(

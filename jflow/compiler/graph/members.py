@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import jax.extend.core as jex
 
 from jflow.base.handles import Uncopyable
 from jflow.base.suggestions import did_you_mean
+
+if TYPE_CHECKING:  # a graph is made of this
+    from jflow.compiler.graph.graph import Operation, Tensor
 
 
 class GraphKeys:
@@ -110,18 +113,6 @@ def visible(names: Iterable[str], *internal: str) -> list[str]:
 _FILE = "write the graph to a file: jflow.train.export_meta_graph(path)"
 
 
-class HasOutputs(Protocol):
-    """Anything with output tensors, such as an operation."""
-
-    @property
-    def outputs(self) -> tuple[Any, ...]:
-        """The output tensors."""
-
-
-O = TypeVar("O", bound=HasOutputs)  # noqa: E741 - an operation
-T = TypeVar("T")
-
-
 class GraphMember(Uncopyable):
     """An operation or tensor: immutable, so copying returns the object itself."""
 
@@ -136,20 +127,20 @@ class GraphMember(Uncopyable):
         return self
 
 
-class Members(Uncopyable, Collections, Generic[O, T]):
-    """Operations and tensors of a graph by name; `O` and `T` are their types."""
+class Members(Uncopyable, Collections):
+    """Operations and tensors of a graph by name."""
 
     _instead_of_copy = _FILE
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()
-        self._operations: dict[str, O] = {}
-        self._tensors: dict[jex.Var, T] = {}
-        self._values: dict[str, T] = {}
+        self._operations: dict[str, Operation] = {}
+        self._tensors: dict[jex.Var, Tensor] = {}
+        self._values: dict[str, Tensor] = {}
         self._names = Names()
 
-    def get_operations(self) -> list[O]:
+    def get_operations(self) -> list[Operation]:
         """Returns all operations in the order of their creation."""
         with self._lock:
             return list(self._operations.values())
@@ -159,7 +150,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
         """Whether the graph has no operations."""
         return not self._operations
 
-    def get_operation_by_name(self, name: str) -> O:
+    def get_operation_by_name(self, name: str) -> Operation:
         """Returns the operation of that name. Raises KeyError if there is none."""
         try:
             return self._operations[name]
@@ -167,7 +158,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
             advice = did_you_mean(name, self._operations)
             raise KeyError(f"the graph has no operation {name!r}{advice}") from None
 
-    def get_tensor_by_name(self, name: str) -> T:
+    def get_tensor_by_name(self, name: str) -> Tensor:
         """Returns the tensor "operation:index"; a variable's name refers to its value.
 
         Raises:
@@ -183,7 +174,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
         if op_name not in self._operations:
             advice = did_you_mean(name, self._tensor_names())
             raise KeyError(f"the graph has no operation {op_name!r}{advice}")
-        outputs: tuple[T, ...] = self._operations[op_name].outputs
+        outputs = self._operations[op_name].outputs
         if int(index) >= len(outputs):
             raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")
         return outputs[int(index)]
@@ -194,7 +185,7 @@ class Members(Uncopyable, Collections, Generic[O, T]):
         for name, op in [*self._operations.items()]:
             yield from (f"{name}:{index}" for index in range(len(op.outputs)))
 
-    def tensor_of(self, var: jex.Var) -> T:
+    def tensor_of(self, var: jex.Var) -> Tensor:
         """Returns the tensor of an equation's variable."""
         return self._tensors[var]
 

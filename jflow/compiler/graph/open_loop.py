@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from jflow.base.cluster import DeviceSpec
 
-OpT = TypeVar("OpT")
-TensorT = TypeVar("TensorT")
+if TYPE_CHECKING:  # an operation refers to its loop
+    from jflow.compiler.graph.graph import Operation, Tensor
 
 
 @dataclass(eq=False)
-class OpenLoop(Generic[OpT, TensorT]):
+class OpenLoop:
     """A loop over devices; its operations refer to it (`Operation.loop`).
 
     Attributes:
@@ -32,26 +32,26 @@ class OpenLoop(Generic[OpT, TensorT]):
     line: str
     trips: int
     is_reversed: bool
-    parent: OpenLoop[OpT, TensorT] | None = None
+    parent: OpenLoop | None = None
     window: int | None = None
-    predicate: TensorT | None = None
-    next: dict[OpT, TensorT] = field(default_factory=dict)
-    stacks: dict[TensorT, dict[DeviceSpec, TensorT]] = field(default_factory=dict)
+    predicate: Tensor | None = None
+    next: dict[Operation, Tensor] = field(default_factory=dict)
+    stacks: dict[Tensor, dict[DeviceSpec, Tensor]] = field(default_factory=dict)
 
-    def is_in(self, other: OpenLoop[OpT, TensorT]) -> bool:
+    def is_in(self, other: OpenLoop) -> bool:
         """Whether it is another loop, or inside of it."""
-        loop: OpenLoop[OpT, TensorT] | None = self
+        loop: OpenLoop | None = self
         while loop is not None and loop is not other:
             loop = loop.parent
         return loop is other
 
-    def below(self, level: OpenLoop[OpT, TensorT] | None) -> OpenLoop[OpT, TensorT] | None:
+    def below(self, level: OpenLoop | None) -> OpenLoop | None:
         """Returns the loop of a body that it is, or is inside of; None if the body is its own.
 
         Args:
           level: the loop of the body; None for the step.
         """
-        loop: OpenLoop[OpT, TensorT] = self
+        loop: OpenLoop = self
         if loop is level:
             return None
         while loop.parent is not level:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.base.packing import pack as pack_record
 from jflow.base.values import (
     HostArray,
     as_array,
@@ -20,7 +19,7 @@ from jflow.base.values import (
     is_unranked,
     string,
 )
-from jflow.compiler.graph.primitives import host_p
+from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.symbolic import Symbolic
 
 _NAME = "packed"
@@ -92,7 +91,7 @@ def _stack_on_host(graph: Any, value: Any, dtype: Any, name: str) -> Any:
     if has_tensors(value):
         rows = [_stack_on_host(graph, one, dtype, name) for one in value]
         aval = host_abstract(_shape_of_rows([row.aval.shape for row in rows]), dtype)
-        return _call(graph, "stack", rows, aval, name)
+        return call(graph, "stack", rows, [aval], name=name).outputs[0]
     if not isinstance(value, Symbolic):
         return graph.constant(value, dtype, name=name, on_host=True)
     tensor = graph.as_tensor(value)
@@ -101,7 +100,8 @@ def _stack_on_host(graph: Any, value: Any, dtype: Any, name: str) -> Any:
     if string in (tensor.dtype, dtype):
         raise TypeError(f"expected a tensor of dtype {dtype.name} in a list, got {tensor!r}")
     aval = host_abstract(tensor.aval.shape, dtype)
-    return _call(graph, "cast", [tensor], aval, "Cast", dtype=dtype.name)
+    attributes = {"dtype": dtype.name}
+    return call(graph, "cast", [tensor], [aval], name="Cast", attributes=attributes).outputs[0]
 
 
 def _shape_of_rows(shapes: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -114,16 +114,6 @@ def _shape_of_rows(shapes: Sequence[Any]) -> tuple[Any, ...] | None:
         return None
     sizes = [next(filter(is_known, column), column[0]) for column in zip(*known, strict=True)]
     return (len(shapes), *sizes)
-
-
-def _call(
-    graph: Any, function: str, inputs: Sequence[Any], aval: Any, name: str, **attributes: Any
-) -> Any:
-    packed_attributes = pack_record(attributes, f"arguments of {function!r}")
-    params = {"function": function, "attributes": packed_attributes, "resources": ()}
-    atoms = [tensor.var for tensor in inputs]
-    op = graph.add(host_p, atoms, [aval], name=name, **params, is_blocking=False)
-    return op.outputs[0]
 
 
 def _dtype_of(values: Any, dtype: Any) -> Any:

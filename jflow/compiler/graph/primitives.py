@@ -39,14 +39,6 @@ class Owner(Protocol):
         """Reads or writes immediately, or raises an error that says why that is impossible."""
 
 
-class HasEquation(Protocol):
-    """The interface of an operation that exposes its equation."""
-
-    @property
-    def eqn(self) -> jex.JaxprEqn:
-        """The equation of the operation."""
-
-
 @dataclass(frozen=True)
 class VariableRef:
     """A reference to a variable, as a parameter of equations.

@@ -11,6 +11,7 @@ difference, their shapes, is found by tracing the call for several ranks. The re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -68,13 +69,11 @@ def record(
     Raises:
       TypeError: if no rank fits, or the structure or dtypes of the results depend on the rank.
     """
+    results: _Results | None = None
     if tracing.is_fixed(fun):
-        try:
-            avals, out_tree, state = _known_results(fun, in_tree, tuple(leaves))
-        except TypeError:  # a leaf is not hashable, or the call is wrong, which shows again
-            avals, out_tree, state = _results(fun, in_tree, leaves)
-    else:
-        avals, out_tree, state = _results(fun, in_tree, leaves)
+        with suppress(TypeError):  # a leaf is not hashable, or the call is wrong, which shows again
+            results = _known_results(fun, in_tree, tuple(leaves))
+    avals, out_tree, state = results or _results(fun, in_tree, leaves)
 
     def replay(graph: Any, tensors: Sequence[Any]) -> Sequence[Any]:
         rest = iter(tensors)

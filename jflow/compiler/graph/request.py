@@ -173,7 +173,12 @@ def requested(eqn: jex.JaxprEqn) -> Request:
 
 def requests_in_bodies(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the distinct non-empty requests of nested equations, without what they discard."""
-    alone = {one.alone for one in whole_requests_in_bodies(eqn)}
+    return distinct(whole_requests_in_bodies(eqn))
+
+
+def distinct(requests: Iterable[Request]) -> list[Request]:
+    """Returns the distinct requests that are not empty, without what they discard."""
+    alone = {one.alone for one in requests}
     return sorted((one for one in alone if not one.is_empty), key=str)
 
 

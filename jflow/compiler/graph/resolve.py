@@ -9,28 +9,18 @@ the request of the variable, because it runs where the variable is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
-
-import jax.extend.core as jex
+from typing import TYPE_CHECKING
 
 from jflow.base.cluster import DeviceSpec
 from jflow.compiler.graph import request
 from jflow.compiler.graph.request import DeviceFunction, Request
 
-
-class Requesting(Protocol):
-    """The part of an operation's interface that device functions and error messages use."""
-
-    eqn: jex.JaxprEqn
-    name: str
-
-    @property
-    def origin(self) -> str:
-        """The user's line that made the operation."""
+if TYPE_CHECKING:  # a graph resolves what it adds
+    from jflow.compiler.graph.graph import Operation
 
 
 def resolve(
-    op: Requesting, others: Mapping[str, Requesting], variable: Requesting | None = None
+    op: Operation, others: Mapping[str, Operation], variable: Operation | None = None
 ) -> None:
     """Resolves the request of a new operation; calls the user's device functions around it.
 
@@ -63,7 +53,7 @@ def resolve(
     _set(op, request.resolved(own_spec, sorted(roots), requested.window))
 
 
-def _device(op: Requesting, requested: Request) -> DeviceSpec:
+def _device(op: Operation, requested: Request) -> DeviceSpec:
     spec = DeviceSpec()
     for block in reversed(requested.devices):
         if block is None:
@@ -77,11 +67,11 @@ def _device(op: Requesting, requested: Request) -> DeviceSpec:
     return spec
 
 
-def _set(op: Requesting, resolved: Request) -> None:
+def _set(op: Operation, resolved: Request) -> None:
     op.eqn = request.replaced(op.eqn, resolved)
 
 
-def _answer(function: DeviceFunction, op: Requesting) -> DeviceSpec:
+def _answer(function: DeviceFunction, op: Operation) -> DeviceSpec:
     where = f"device function {str(function)!r} for operation {op.name!r} (made at {op.origin})"
     try:
         device = function.call(op)

@@ -12,7 +12,7 @@ from jflow.base.cards import Card, Carded
 from jflow.base.cluster import DeviceSpec
 from jflow.compiler.graph import request, stack
 from jflow.compiler.graph.device_blocks import device
-from jflow.compiler.graph.members import GraphMember, Members, O, T
+from jflow.compiler.graph.members import GraphMember, Members
 from jflow.compiler.graph.symbolic import Symbolic
 
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
@@ -50,7 +50,7 @@ class _ContainerScope(Carded, ContextDecorator, AbstractContextManager[None]):
         return Card("container", name, note=note)
 
 
-class ScopedMembers(Members[O, T]):
+class ScopedMembers(Members):
     """Operations and tensors of a graph, and the scopes of new ones.
 
     Attributes:

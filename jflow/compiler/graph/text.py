@@ -16,7 +16,7 @@ forms nested jaxprs are `{…}`: like parameters, they depend on the version of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax.export
 import jax.extend.core as jex
@@ -25,38 +25,19 @@ from jflow.base.values import Array, declared, shape_text
 from jflow.compiler.graph.primitives import constant_p, host_p, state_of
 from jflow.plan.text import attributes_text
 
+if TYPE_CHECKING:  # a graph has a text
+    from jflow.compiler.graph.graph import Operation
+
 _MAX_ELEMENTS = 4
 _MAX_CHARACTERS = 40
 
 
-class Printable(Protocol):
-    """The part of an operation's interface that its text form uses."""
-
-    name: str
-    eqn: jex.JaxprEqn
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-    control_inputs: tuple[Any, ...]
-
-    @property
-    def type(self) -> str:
-        """Name of the primitive or function."""
-
-    @property
-    def device(self) -> str:
-        """The requested device, "" if there is none."""
-
-    @property
-    def colocated_with(self) -> tuple[str, ...]:
-        """Names of the operations that it is colocated with."""
-
-
-def graph_text(ops: Sequence[Printable]) -> str:
+def graph_text(ops: Sequence[Operation]) -> str:
     """Returns the number of operations, then one operation per line."""
     return "\n".join([f"graph of {len(ops)} operations", *(f"  {line(op)}" for op in ops)])
 
 
-def line(op: Printable) -> str:
+def line(op: Operation) -> str:
     """Returns the name, function, operands, result types and requests of an operation."""
     operands = [*map(str, state_of(op.eqn)), *_operands(op), *_details(op.eqn)]
     text = f"{op.name} = {op.type}({', '.join(operands)})"
@@ -71,7 +52,7 @@ def type_text(value: Any) -> str:
     return f"{value.dtype.name} {shape_text(declared(value.shape))}"
 
 
-def _operands(op: Printable) -> Iterator[str]:
+def _operands(op: Operation) -> Iterator[str]:
     tensors = iter(op.inputs)
     for atom in op.eqn.invars:
         yield str(atom.val) if isinstance(atom, jex.Literal) else next(tensors).name
@@ -95,7 +76,7 @@ def _value_text(value: Any) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
-def _requests(op: Printable) -> Iterable[str]:
+def _requests(op: Operation) -> Iterable[str]:
     if op.device:
         yield f"device {op.device}"
     if op.colocated_with:

@@ -118,10 +118,10 @@ def _trace_unified(
             return None
         each = [[pair] for pair in more[:_MAX_PAIRS]]
         for added in [*each, more] if len(more) > 1 else each:
-            traced_again = attempt([*needed, *added])
-            if not isinstance(traced_again, Exception):
-                return _drop_unneeded(attempt, [*needed, *added], traced_again)
-            refusal = traced_again
+            traced = attempt([*needed, *added])
+            if not isinstance(traced, Exception):
+                return _drop_unneeded(attempt, [*needed, *added], traced)
+            refusal = traced
         needed, error = [*needed, *more], refusal
     return None
 
@@ -129,15 +129,15 @@ def _trace_unified(
 def _drop_unneeded(
     attempt: Callable[[Sequence[_Pair]], _Traced | Exception],
     needed: Sequence[_Pair],
-    trace: _Traced,
+    traced: _Traced,
 ) -> _Traced:
     """Removes equalities that the call does not need."""
     left = [*needed]
     for pair in needed:
         fewer = [one for one in left if one is not pair]
         if fewer and not isinstance(other := attempt(fewer), Exception):
-            left, trace = fewer, other
-    return trace
+            left, traced = fewer, other
+    return traced
 
 
 def _sizes(equal: Sequence[_Pair]) -> Sizes:
@@ -149,14 +149,14 @@ def _sizes(equal: Sequence[_Pair]) -> Sizes:
 
 def _consistent_pairs(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
     """Returns the pairs, in order, that can be added to `needed` without a contradiction."""
-    sizes_by_name, sizes = [], _sizes(needed)
+    consistent, sizes = [], _sizes(needed)
     for pair in pairs:
         with suppress(ValueError):  # a size would be two numbers
             more = joined(sizes, *pair)
             if more != sizes:
                 sizes = more
-                sizes_by_name.append(pair)
-    return sizes_by_name
+                consistent.append(pair)
+    return consistent
 
 
 def _pairs(error: Exception, symbols: Mapping[str, Dim]) -> list[_Pair]:

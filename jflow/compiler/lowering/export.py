@@ -1,13 +1,12 @@
 """Exports segments to bytes that depend only on what the segments compute.
 
 The same program of two users, in two files, for two devices of one kind, must be the same bytes, so
-that a server compiles it once. Source locations, name stacks and placement metadata are
-therefore removed from every equation before JAX lowers it, and symbols for unknown sizes, which are
-numbered by process, get canonical names.
+that a server compiles it once. Source locations, name stacks and placement metadata are therefore
+removed from every equation before JAX lowers it, and symbols for unknown sizes, which are numbered
+by process, get canonical names.
 
 What is left is a key, too (`jflow.plan.xla.structure`), by which a program that was exported before
-is
-found: to export even a small one takes longer than to open a session and run a step.
+is found: to export even a small one takes longer than to open a session and run a step.
 """
 
 from __future__ import annotations

@@ -43,15 +43,8 @@ def compile_all(
         return list(threads.map(lambda compile_: compile_(), prepared))
 
 
-def compile_jaxpr(
-    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...]
-) -> CompiledProgram:
-    """Compiles a program for a device of this process."""
-    return _prepare(jaxpr, device, donated)()
-
-
 def _prepare(
-    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...], axes: Axes = ()
+    jaxpr: jex.ClosedJaxpr, device: DeviceOrMesh, donated: tuple[int, ...], axes: Axes
 ) -> Callable[[], CompiledProgram]:
     """Returns a function that compiles a program; any thread may call it."""
     if axes:

@@ -128,7 +128,7 @@ class _Body:
         self.eqns.append(eqn.replace(invars=args, outvars=outvars))
         return outvars
 
-    def copy(self, x: jaxprs.Atom) -> jaxprs.Atom:
+    def _copy(self, x: jaxprs.Atom) -> jaxprs.Atom:
         """Copies a value: a result must not share memory with an argument or another result."""
         var = jex.Var(x.aval)
         copy_p = jex.primitives.copy_p
@@ -144,7 +144,19 @@ class _Body:
         (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [physical], self.emit)
         return physical, value
 
-    def open(self, bundle: Bundle, ops: Sequence[Operation]) -> jex.Var:
+    def old_value(self, ref: VariableRef) -> jex.Var:
+        """Makes an argument for the old value of a variable."""
+        var, self.current[ref] = self.arrive(jex.Var(ref.aval))
+        return var
+
+    def take(self, value: Tensor | Bundle, ops: Sequence[Operation]) -> jex.Var:
+        """Makes an argument for a tensor, or for a bundle of tensors that operations use."""
+        if isinstance(value, Bundle):
+            return self._open(value, ops)
+        var, self.known[value.var] = self.arrive(value.var)
+        return var
+
+    def _open(self, bundle: Bundle, ops: Sequence[Operation]) -> jex.Var:
         """Makes an argument for a bundle, and unpacks the tensors that the operations use."""
         whole = jex.Var(bundle.aval)
         used = {tensor for op in ops for tensor in op.inputs}
@@ -162,7 +174,17 @@ class _Body:
         (whole,) = jaxprs.inline(joining.jaxpr, (), parts, self.emit)
         return whole
 
-    def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
+    def leave_apart(self, results: Sequence[jaxprs.Atom], invars: Sequence[jex.Var]) -> list[Any]:
+        """Returns variables for the physical forms of results, none of which shares memory."""
+        names_in_use, outvars = set(invars), []
+        for result in map(self._leave, results):
+            is_literal = isinstance(result, jex.Literal)
+            shared = is_literal or result in names_in_use or result in self.consts
+            outvars.append(self._copy(result) if shared else result)
+            names_in_use.add(outvars[-1])
+        return outvars
+
+    def _leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
         """Returns an atom for the physical form of a value."""
         unwrap = unwrapping(x.aval)
         if unwrap is None:
@@ -232,48 +254,20 @@ def lower(
       InvalidArgumentError: if an operation is larger or deeper than XLA can compile, or requires
         another mesh.
     """
-    with allow_64_bits(
-        have_64_bits(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))
-    ):
-        return _lowered(ops, reads, inputs, writes, outputs, for_cpu, axes)
-
-
-def _lowered(
-    ops: Sequence[Operation],
-    reads: Sequence[VariableRef],
-    inputs: Sequence[Tensor | Bundle],
-    writes: Sequence[VariableRef],
-    outputs: Sequence[Tensor | Bundle],
-    for_cpu: bool,
-    axes: Axes,
-) -> Lowered:
-    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu, axes)
-    invars = []
-    for ref in reads:
-        physical, body.current[ref] = body.arrive(
-            jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
-        )
-        invars.append(physical)
-    for value in inputs:
-        if isinstance(value, Bundle):
-            invars.append(body.open(value, ops))
-            continue
-        physical, body.known[value.var] = body.arrive(value.var)
-        invars.append(physical)
-    starts = []
-    for op in ops:
-        check_limits(op)
-        starts.append(len(body.eqns))
-        body.add(op)
-    invars.extend(body.hoisted)
-    results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
-    names_in_use = set(invars)
-    outvars = []
-    for result in map(body.leave, results):
-        shared = isinstance(result, jex.Literal) or result in names_in_use or result in body.consts
-        outvars.append(body.copy(result) if shared else result)
-        names_in_use.add(outvars[-1])
-    program = jaxprs.close(invars, outvars, body.eqns, body.consts)
-    program, sizes = with_equal_sizes(program, ops, inputs)
-    constants = tuple(body.hoisted.values())
-    return Lowered(program, constants, tuple(ops), sizes, axes, tuple(starts))
+    tensors = (tensor for op in ops for tensor in (*op.inputs, *op.outputs))
+    with allow_64_bits(have_64_bits(tensor.aval for tensor in tensors)):
+        given = frozenset(one.var for one in inputs if isinstance(one, Tensor))
+        body = _Body(given, for_cpu, axes)
+        invars = [body.old_value(ref) for ref in reads] + [body.take(one, ops) for one in inputs]
+        starts = []
+        for op in ops:
+            check_limits(op)
+            starts.append(len(body.eqns))
+            body.add(op)
+        invars.extend(body.hoisted)
+        results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
+        outvars = body.leave_apart(results, invars)
+        program = jaxprs.close(invars, outvars, body.eqns, body.consts)
+        program, sizes = with_equal_sizes(program, ops, inputs)
+        constants = tuple(body.hoisted.values())
+        return Lowered(program, constants, tuple(ops), sizes, axes, tuple(starts))

@@ -14,7 +14,6 @@ from jflow.base.packing import pack
 from jflow.base.values import Array, TensorSpec, as_strings, is_known, unwrapping
 from jflow.compiler.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.compiler.graph.bundle import Bundle
-from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import (
     WRITES,
     check_p,
@@ -31,9 +30,7 @@ from jflow.plan import (
     VARYING,
     Call,
     CallbackAttributes,
-    Carry,
     Instruction,
-    Loop,
     Plan,
     Program,
     Recv,
@@ -102,32 +99,6 @@ def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> b
             ],
         }
     )
-
-
-@dataclass(frozen=True)
-class LoopPart:
-    """The part of an open loop that one device runs.
-
-    Attributes:
-      loop: the loop.
-      number: identifies it in the step.
-      body: the plan of an iteration.
-      window: how many iterations may be under way.
-      consts: values from outside of the loop, with their numbers among the fed values of the body.
-      carries: the carries; with the numbers of their fed and fetched values, and the tensor that
-        is the last value, or None.
-      index: the number of the fed value that is the number of the iteration; None if it has none.
-      predicate: the slot of the body that says whether an iteration is run; None if all are.
-    """
-
-    loop: OpenLoop[Operation, Tensor]
-    number: int
-    body: Plan
-    window: int
-    consts: tuple[tuple[Tensor, int], ...]
-    carries: tuple[tuple[Operation, int, int, Tensor | None], ...]
-    index: int | None
-    predicate: Slot | None
 
 
 _NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
@@ -316,35 +287,6 @@ class PlanBuilder:
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
                 op=next((t.op for t in named), ops[-1]).name,
-            ),
-        )
-
-    def add_loop(self, stage: int, part: LoopPart) -> None:
-        """Appends a `Loop`; its stride and cycle are not known yet."""
-        loop = part.loop
-        self.add(
-            stage,
-            Loop(
-                number=part.number,
-                body=part.body,
-                trips=loop.trips,
-                window=part.window,
-                stride=1,
-                cycle=1,
-                consts=tuple((self.slot(tensor), feed) for tensor, feed in part.consts),
-                carries=tuple(
-                    Carry(
-                        self.slot(carry.inputs[0]),
-                        feed,
-                        fetch,
-                        None if final is None else self.slot(final),
-                    )
-                    for carry, feed, fetch, final in part.carries
-                ),
-                index=part.index,
-                is_reversed=loop.is_reversed,
-                op=loop.op,
-                predicate=part.predicate,
             ),
         )
 

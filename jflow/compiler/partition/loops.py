@@ -14,10 +14,10 @@ from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.bundle import Bundle
 from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import carry_p, final_p, index_p
-from jflow.compiler.partition.builder import LoopPart
+from jflow.compiler.partition.builder import PlanBuilder
 from jflow.compiler.partition.stages import Value, is_computed_in, loops_of
 from jflow.compiler.schedule.cut import default_window
-from jflow.plan import Feed, Fetch, Plan, Recv, Slot
+from jflow.plan import Carry, Feed, Fetch, Loop, Plan, Recv, Slot
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LoopBody:
       predicate: says whether an iteration is run; None if all are.
     """
 
-    loop: OpenLoop[Operation, Tensor]
+    loop: OpenLoop
     ops: Sequence[Operation]
     needs: Mapping[Operation, Sequence[Tensor]]
     fed: Sequence[Tensor]
@@ -64,44 +64,56 @@ class LoopBody:
     def _predicate_in(self, plan: Plan, edges: Sequence[Value | Bundle]) -> Slot | None:
         """Returns the slot of the predicate in a plan of the body; None if it has none."""
         for one in plan.instructions:
-            if isinstance(one, Feed):
-                found = one.index < len(self.fed) and self.fed[one.index] is self.predicate
-            elif isinstance(one, Recv):
-                found = edges[one.edge] is self.predicate
-            else:
-                found = isinstance(one, Fetch) and one.index == len(self.next)
-            if found and isinstance(one, Feed | Recv | Fetch):
-                return one.slot
+            match one:
+                case Feed(index=i) if i < len(self.fed) and self.fed[i] is self.predicate:
+                    return one.slot
+                case Recv(edge=edge) if edges[edge] is self.predicate:
+                    return one.slot
+                case Fetch(index=i) if i == len(self.next):
+                    return one.slot
         return None
 
-    def part(self, number: int, plan: Plan, edges: Sequence[Value | Bundle]) -> LoopPart:
-        """Returns the part of the loop that has a plan of this body.
+    def instruction(
+        self, number: int, plan: Plan, edges: Sequence[Value | Bundle], builder: PlanBuilder
+    ) -> Loop:
+        """Returns the instruction that runs a plan of this body; its stride is not known yet.
 
         Args:
           number: of the loop.
           plan: one of the body's plans.
           edges: the values of the edges of the step so far, by number.
+          builder: of the plan around the loop, on the same device.
         """
         here = {one.index for one in plan.instructions if isinstance(one, Feed)}
         outside = [(tensor, i) for i, tensor in enumerate(self.fed) if i in here]
-        return LoopPart(
-            self.loop,
-            number,
-            plan,
-            self.window,
-            tuple((tensor, i) for tensor, i in outside if tensor is not self.index),
-            tuple(
-                (carry, feed, fetch, self.finals.get(carry))
+        loop, slot, finals = self.loop, builder.slot, self.finals
+        return Loop(
+            number=number,
+            body=plan,
+            trips=loop.trips,
+            window=self.window,
+            stride=1,
+            cycle=1,
+            consts=tuple((slot(tensor), i) for tensor, i in outside if tensor is not self.index),
+            carries=tuple(
+                Carry(
+                    slot(carry.inputs[0]),
+                    feed,
+                    fetch,
+                    slot(finals[carry]) if carry in finals else None,
+                )
                 for fetch, (carry, feed) in enumerate(self.carries.items())
                 if feed in here
             ),
-            next((i for tensor, i in outside if tensor is self.index), None),
-            self._predicate_in(plan, edges) if self.predicate is not None else None,
+            index=next((i for tensor, i in outside if tensor is self.index), None),
+            is_reversed=loop.is_reversed,
+            op=loop.op,
+            predicate=None if self.predicate is None else self._predicate_in(plan, edges),
         )
 
 
 def body_of(
-    loop: OpenLoop[Operation, Tensor],
+    loop: OpenLoop,
     ops: Sequence[Operation],
     needs: Mapping[Operation, Sequence[Tensor]],
     placement: Mapping[Operation, Device],

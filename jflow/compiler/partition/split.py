@@ -235,7 +235,7 @@ class _Splitter:
     # Loops ------------------------------------------------------------------------------------
 
     @property
-    def _level(self) -> OpenLoop[Operation, Tensor] | None:
+    def _level(self) -> OpenLoop | None:
         return None if self.body is None else self.body.loop
 
     def _add_loops(self, builders: Mapping[Device, PlanBuilder]) -> None:
@@ -245,8 +245,9 @@ class _Splitter:
             splitter = _Splitter(body.ops, self.placement, body.fed, body.fetched, self.cut, body)
             for plan in splitter.plans():
                 stage = self.stages.number[ops[0]]
-                part = body.part(number, plan, self.cut.contents.edges)
-                builders[plan.device].add_loop(stage, part)
+                builder = builders[plan.device]
+                edges = self.cut.contents.edges
+                builder.add(stage, body.instruction(number, plan, edges, builder))
 
     def _add_acknowledgements(self, builders: Mapping[Device, PlanBuilder]) -> None:
         """Makes devices wait for those that use what they send, so that these are not flooded.

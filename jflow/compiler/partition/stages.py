@@ -50,9 +50,6 @@ Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
 
 
-_Loop = OpenLoop[Operation, Tensor]
-
-
 class _Stage(NamedTuple):
     """The identity of a stage; stages are ordered as these tuples."""
 
@@ -118,7 +115,7 @@ class Stages:
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
         lengths: Lengths = UNKNOWN_LENGTHS,
-        level: _Loop | None = None,
+        level: OpenLoop | None = None,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
@@ -184,7 +181,7 @@ class Stages:
                     yield op, source
 
     def _body_stages(
-        self, ops: Sequence[Operation], lengths: Lengths, level: _Loop
+        self, ops: Sequence[Operation], lengths: Lengths, level: OpenLoop
     ) -> dict[Operation, _Stage]:
         """Returns the stages of the body of a loop, by depth.
 
@@ -239,7 +236,7 @@ class Stages:
                 first_use[producer] = min(depths[op], first_use.get(producer, depths[op]))
 
     def _predicates(
-        self, ops: Sequence[Operation], fed: Collection[Tensor], level: _Loop | None
+        self, ops: Sequence[Operation], fed: Collection[Tensor], level: OpenLoop | None
     ) -> Iterator[tuple[Operation, Tensor]]:
         """Yields the operations that wait for a predicate, with it.
 
@@ -333,12 +330,20 @@ class Stages:
         )
 
     def _may_move(self, op: Operation, users: Sequence[Operation]) -> bool:
-        """Whether an operation may be moved to a later stage, into the programs that use it."""
-        has_loops = any(self._unit[one] is not None for one in (op, *users))
-        return not has_loops and _may_move(op, users)
+        """Whether an operation may be moved to a later stage, into the programs that use it.
+
+        A variable may be read later, because other steps may write it at any time. That it is read
+        where it is used is better: a value that is held meanwhile is copied by the next update.
+        """
+        if any(self._unit[one] is not None for one in (op, *users)):
+            return False
+        is_read = op.eqn.primitive is read_p
+        if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
+            return False
+        return not any(is_on_host(user.eqn) for user in users)
 
 
-def unit_of(op: Operation, level: _Loop | None) -> _Loop | None:
+def unit_of(op: Operation, level: OpenLoop | None) -> OpenLoop | None:
     """Returns the loop that an operation of a step or body belongs to as a whole, if any.
 
     Args:
@@ -348,9 +353,9 @@ def unit_of(op: Operation, level: _Loop | None) -> _Loop | None:
     return None if op.loop is None else op.loop.below(level)
 
 
-def loops_of(ops: Sequence[Operation], level: _Loop | None) -> dict[_Loop, list[Operation]]:
+def loops_of(ops: Sequence[Operation], level: OpenLoop | None) -> dict[OpenLoop, list[Operation]]:
     """Returns the loops of a step or body, with their operations; arguments as for `unit_of`."""
-    loops: dict[_Loop, list[Operation]] = {}
+    loops: dict[OpenLoop, list[Operation]] = {}
     for op in ops:
         unit = unit_of(op, level)
         if unit is not None:
@@ -358,7 +363,7 @@ def loops_of(ops: Sequence[Operation], level: _Loop | None) -> dict[_Loop, list[
     return loops
 
 
-def is_computed_in(tensor: Tensor, loop: _Loop) -> bool:
+def is_computed_in(tensor: Tensor, loop: OpenLoop) -> bool:
     """Whether a tensor is computed in the body of a loop, or of one inside of it."""
     within = tensor.op.loop
     return within is not None and within.is_in(loop)
@@ -367,18 +372,6 @@ def is_computed_in(tensor: Tensor, loop: _Loop) -> bool:
 def producer_of(value: Value) -> Operation:
     """Returns the operation that produces a value."""
     return value.op if isinstance(value, Tensor) else value
-
-
-def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
-    """Whether an operation may be moved to a later stage, into the programs that use it.
-
-    A variable may be read later, because other steps may write it at any time. That it is read
-    where it is used is better: a value that is held meanwhile is copied by the next update.
-    """
-    is_read = op.eqn.primitive is read_p
-    if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
-        return False
-    return not any(is_on_host(user.eqn) for user in users)
 
 
 _Around = tuple[Sequence[Operation], Sequence[Operation]]

@@ -128,9 +128,13 @@ def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
 
     Raises as `prune` and `jflow.compiler.graph.verify`.
     """
-    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    ops = _needed(graph, request)
     verify(graph, ops)
     return ops
+
+
+def _needed(graph: Graph, request: StepRequest) -> list[Operation]:
+    return prune(graph, request.targets, request.fetches, request.fed)
 
 
 def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
@@ -138,8 +142,7 @@ def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
 
     Raises as `prune`.
     """
-    ops = prune(graph, request.targets, request.fetches, set(request.fed))
-    return any(map(is_recorded, ops))
+    return any(map(is_recorded, _needed(graph, request)))
 
 
 def has_open_loops(graph: Graph, request: StepRequest, opening: Opening) -> bool:
@@ -147,8 +150,7 @@ def has_open_loops(graph: Graph, request: StepRequest, opening: Opening) -> bool
 
     Raises as `prune`.
     """
-    ops = prune(graph, request.targets, request.fetches, set(request.fed))
-    return any(opening.changes(op.eqn) for op in ops)
+    return any(opening.changes(op.eqn) for op in _needed(graph, request))
 
 
 def opening_on(

@@ -6,7 +6,6 @@ from jflow.compiler.placement.explain import Reason as Reason
 from jflow.compiler.placement.explain import explain as explain
 from jflow.compiler.placement.named import strategy_of as strategy_of
 from jflow.compiler.placement.place import assign as assign
-from jflow.compiler.placement.place import place as place
 from jflow.compiler.placement.placer import DEFAULT_STRATEGY as DEFAULT_STRATEGY
 from jflow.compiler.placement.placer import Placer as Placer
 from jflow.compiler.placement.relocate import Relocation as Relocation

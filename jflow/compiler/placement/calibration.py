@@ -32,6 +32,18 @@ _Amount = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
+_THROUGHPUTS = {
+    Count.FLOPS: "flops",
+    Count.CONVOLUTIONS: "convolutions",
+    Count.ELEMENTS: "elements",
+    Count.TRANSCENDENTALS: "transcendentals",
+    Count.NEAR_BYTES: "near_bandwidth",
+    Count.FAR_BYTES: "far_bandwidth",
+    Count.SENT_BYTES: "sent_bandwidth",
+}
+"""The rates that are units a second."""
+
+
 @dataclass(frozen=True)
 class Rates:
     """Throughput and fixed costs of one type of device.
@@ -71,29 +83,17 @@ class Rates:
 
     def times(self, n_devices: int) -> Rates:
         """Returns the rates of so many devices together, for counts of all of them."""
-        throughputs = (
-            *("flops", "convolutions", "elements", "transcendentals"),
-            *("near_bandwidth", "far_bandwidth", "sent_bandwidth"),
-        )
-        fixed = ("kernel", "reduction", "iteration")
-        together = {name: getattr(self, name) * n_devices for name in throughputs}
-        together |= {name: getattr(self, name) / n_devices for name in fixed}
+        together = {name: getattr(self, name) * n_devices for name in _THROUGHPUTS.values()}
+        of_kernels = ("kernel", "reduction", "iteration")
+        together |= {name: getattr(self, name) / n_devices for name in of_kernels}
         return replace(self, **together)
 
     @property
     def seconds_per_count(self) -> Vector:
         """Seconds for one unit of each `Count`: f64[N_COUNTS]."""
         seconds = np.zeros(N_COUNTS)
-        for count, rate in (
-            (Count.FLOPS, self.flops),
-            (Count.CONVOLUTIONS, self.convolutions),
-            (Count.ELEMENTS, self.elements),
-            (Count.TRANSCENDENTALS, self.transcendentals),
-            (Count.NEAR_BYTES, self.near_bandwidth),
-            (Count.FAR_BYTES, self.far_bandwidth),
-            (Count.SENT_BYTES, self.sent_bandwidth),
-        ):
-            seconds[count] = 1 / rate
+        for count, name in _THROUGHPUTS.items():
+            seconds[count] = 1 / getattr(self, name)
         seconds[Count.KERNELS] = self.kernel
         seconds[Count.REDUCTIONS] = self.reduction
         seconds[Count.ITERATIONS] = self.iteration
@@ -218,16 +218,12 @@ class Calibration:
         where = link_class.rpartition("/")[2]
         return PRIOR.links[where if where in PRIOR.links else "network"]
 
-    def step_of(self, transport: str, n_further: int = 0) -> float:
-        """Returns the fixed seconds of a step that involves `n_further` tasks beyond the master's.
-
-        As in the prior if it was not measured.
-        """
-        step = _of_transport(self.step_seconds, PRIOR.step_seconds, transport)
-        return step + self.task_of(transport) * n_further
+    def step_of(self, transport: str) -> float:
+        """Returns the seconds that every step takes; the prior's if that was not measured."""
+        return _of_transport(self.step_seconds, PRIOR.step_seconds, transport)
 
     def task_of(self, transport: str) -> float:
-        """Returns the seconds that each further task adds to a step; the prior's if unmeasured."""
+        """Returns the seconds that each further task adds to a step, likewise."""
         return _of_transport(self.task_seconds, PRIOR.task_seconds, transport)
 
     def to_json(self) -> str:

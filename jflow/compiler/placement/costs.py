@@ -12,33 +12,17 @@ its plan, and every stage but the first waits for a transfer.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from jflow.base.cluster import Axes, Device, Wiring
-from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph import Operation
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Rates
-from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.loops import trips_of
 from jflow.compiler.placement.mesh_work import on_mesh
 from jflow.compiler.placement.work import count_operations
 from jflow.compiler.schedule import BUFFERED, Costs
-
-
-@dataclass(frozen=True)
-class RegionTime:
-    """The measured time of a program, with its operations.
-
-    Attributes:
-      operations: what it computes.
-      device_type: of the device that ran it, such as "CPU".
-      seconds: its time without the dispatch.
-    """
-
-    operations: frozenset[Operation]
-    device_type: str
-    seconds: float
 
 
 def estimated(
@@ -46,7 +30,6 @@ def estimated(
     devices: Sequence[Device],
     calibration: Calibration | None = None,
     wiring: Wiring | None = None,
-    measured: Sequence[RegionTime] = (),
     on_meshes: Mapping[Axes, Collection[Operation]] | None = None,
 ) -> Costs:
     """Estimates the costs of operations on devices, and of transfers between the devices.
@@ -56,8 +39,6 @@ def estimated(
       devices: the devices.
       calibration: what devices and links do; None for the prior.
       wiring: how the tasks reach each other.
-      measured: regions whose time is known. The estimates of their operations are scaled, so that
-        they add up to it.
       on_meshes: the operations that may run on meshes with these axes.
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
@@ -74,8 +55,7 @@ def estimated(
             # A step has the dispatch of a program on one device, and transfers have those after it.
             first = next(row for row, op in enumerate(ops) if op in members_of[device.axes])
             seconds[first, i] += rates[i].dispatch
-    _scale(seconds, ops, devices, measured)
-    costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)
+    costs = costs_of(seconds, devices, calibration, wiring)
     off = 1.0 - np.eye(len(devices))
     return replace(
         costs,
@@ -155,29 +135,3 @@ def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
     first = {device.task: alone[device] for device in reversed(devices) if device in cpus}
     cpus |= {one for one in devices if one.axes and not cpus.isdisjoint(_members(one, devices))}
     return tuple(first[device.task] if device in cpus else alone[device] for device in devices)
-
-
-def bytes_of(tensor: Tensor) -> float:
-    """Returns the size of a tensor's value in bytes."""
-    return size_of(tensor.aval)
-
-
-def _scale(
-    seconds: np.ndarray,
-    ops: Sequence[Operation],
-    devices: Sequence[Device],
-    measured: Sequence[RegionTime],
-) -> None:
-    """Scales, in place, the estimates of each measured region to add up to its measured time."""
-    number = {op: i for i, op in enumerate(ops)}
-    for region in measured:
-        rows = [number[op] for op in region.operations if op in number]
-        columns = [j for j, device in enumerate(devices) if device.type == region.device_type]
-        if len(rows) < len(region.operations) or not columns:
-            continue
-        expected = seconds[rows][:, columns].sum(axis=0)
-        scaled_columns = [
-            column for column, total in zip(columns, expected, strict=True) if total > 0
-        ]
-        block = np.ix_(rows, scaled_columns)
-        seconds[block] *= region.seconds / seconds[block].sum(axis=0)

@@ -164,14 +164,7 @@ def vector(counts: dict[Count, float]) -> Vector:
 
 def bodies_of(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
     """Returns the jaxprs in an equation's parameters."""
-    bodies = []
-    for value in eqn.params.values():
-        for each in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(each, jex.ClosedJaxpr):
-                bodies.append(each.jaxpr)
-            elif isinstance(each, jex.Jaxpr):
-                bodies.append(each)
-    return bodies
+    return [*jex.jaxprs_in_params(eqn.params)]
 
 
 def _shape(aval: Any) -> Sequence[Any]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
 
 from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable, picture_of
 from jflow.base.cluster import Device, Task, Wiring
@@ -18,7 +17,7 @@ from jflow.compiler.placement.place import GroupAssignment
 from jflow.compiler.placement.scheduled import ScheduledAssignment
 from jflow.compiler.placement.strategy import UNLIMITED_MEMORY, Assignment, Memory, Placement
 from jflow.compiler.schedule import Problem, Schedule, lower_bound, simulate, trace_of
-from jflow.compiler.schedule.problem import capacity_of, resident_of
+from jflow.compiler.schedule.problem import class_members, resident_of, room_of
 from jflow.compiler.schedule.schedule import by_rank, name_of
 from jflow.compiler.schedule.stage_run import (
     LoopTime,
@@ -37,6 +36,8 @@ _SHOWN = 200
 """Rows that the text and the table show at most."""
 
 _CANDIDATES_SHOWN = 6
+
+_COLUMNS = ("operation", "takes", "device", "why", "best alternative", "step there")
 
 _SIMULATED = 5_000_000
 """Operations times alternatives up to which JSON has the times of all alternatives."""
@@ -269,18 +270,12 @@ class Explanation(Carded):
     @cached_property
     def _members(self) -> dict[int, list[int]]:
         """The indices of the operations of each colocation class."""
-        members: dict[int, list[int]] = {}
-        for i, number in enumerate(self.problem.constraints.classes):
-            members.setdefault(number, []).append(i)
-        return members
+        return class_members(self.problem)
 
     @cached_property
     def _room(self) -> list[float]:
         """The free memory of each device in bytes."""
-        room = [*capacity_of(self.problem)]
-        for device, n_bytes in zip(self.schedule.devices, resident_of(self.problem), strict=True):
-            room[device] -= n_bytes
-        return room
+        return room_of(self.problem, self.schedule.devices)
 
     @cached_property
     def _users(self) -> dict[Operation, list[Operation]]:
@@ -324,30 +319,15 @@ class Explanation(Carded):
         if self.candidates:
             lines += [self._candidate_text(), ""]
         lines += [
-            "| operation | takes | device | why | best alternative | step there |",
-            "|---|---|---|---|---|---|",
+            f"| {' | '.join(_COLUMNS)} |",
+            "|---" * len(_COLUMNS) + "|",
         ]
-        for reason in self._first_reasons():
-            other = reason.best_alternative
-            there = ("", "") if other is None else (other[0], self._time_text(other[1]))
-            takes = seconds_text(reason.seconds)
-            cells = (reason.operation, takes, reason.device, reason.why, *there)
+        for cells in map(self._cells, self._first_reasons()):
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
 
     def _card(self) -> Card:
-        rows = [
-            (
-                reason.operation,
-                seconds_text(reason.seconds),
-                reason.device,
-                reason.why,
-                *(("", "") if other is None else (other[0], self._time_text(other[1]))),
-            )
-            for reason in islice(self._first_reasons(), MAX_ROWS)
-            for other in [reason.best_alternative]
-        ]
-        head = ("operation", "takes", "device", "why", "best alternative", "step there")
+        rows = [*map(self._cells, self._first_reasons()[:MAX_ROWS])]
         facts = (
             ("placed by", self.strategy),
             ("predicted step time", seconds_text(self.predicted_seconds)),
@@ -355,7 +335,7 @@ class Explanation(Carded):
             *(("loop", str(loop).removeprefix("loop ")) for loop in self.loops),
             *((f"by {name}", seconds_text(time)) for name, time in self.candidates.items()),
         )
-        tables = (CardTable("operations", head, rows, len(self._ops)),)
+        tables = (CardTable("operations", _COLUMNS, rows, len(self._ops)),)
         return Card("Explanation", "", facts, tables, picture_of(self))
 
     _repr_markdown_ = to_markdown
@@ -411,6 +391,13 @@ class Explanation(Carded):
             f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
             f"predicted {seconds_text(self.predicted_seconds)}>"
         )
+
+    def _cells(self, reason: Reason) -> tuple[str, ...]:
+        """Returns the row of an operation in a table."""
+        other = reason.best_alternative
+        there = ("", "") if other is None else (other[0], self._time_text(other[1]))
+        takes = seconds_text(reason.seconds)
+        return (reason.operation, takes, reason.device, reason.why, *there)
 
     def _time_text(self, seconds: float) -> str:
         """Formats a step time with its difference from the predicted one."""

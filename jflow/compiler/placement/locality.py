@@ -26,8 +26,7 @@ from jflow.base.values import is_known
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.control import control_sources
 from jflow.compiler.graph.primitives import group_p
-from jflow.compiler.placement.costs import bytes_of
-from jflow.compiler.placement.equations import Count, bodies_of
+from jflow.compiler.placement.equations import Count, size_of
 from jflow.compiler.placement.work import count_operations
 
 _MESSAGE_BYTES = 1 << 16
@@ -88,7 +87,7 @@ def may_move(op: Operation) -> bool:
 
 
 def _is_opaque(eqn: jex.JaxprEqn) -> bool:
-    inner = (each for body in bodies_of(eqn) for each in body.eqns)
+    inner = (each for body in jex.jaxprs_in_params(eqn.params) for each in body.eqns)
     return eqn.primitive.name in _OPAQUE or any(map(_is_opaque, inner))
 
 
@@ -151,9 +150,10 @@ def _values(
         fixed = {placement[op] for op in using if op not in numbers}
         if tensor in fetches:
             fixed.add(default)
-        if (moving or producer is not None) and bytes_of(tensor):
+        n_bytes = size_of(tensor.aval)
+        if (moving or producer is not None) and n_bytes:
             source = placement.get(tensor.op, default)  # what is fed comes from the master
-            values.append(_Value(bytes_of(tensor), producer, source, moving, frozenset(fixed)))
+            values.append(_Value(n_bytes, producer, source, moving, frozenset(fixed)))
     return values
 
 

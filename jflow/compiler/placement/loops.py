@@ -12,10 +12,8 @@ from jflow.compiler.graph.open_loop import OpenLoop
 from jflow.compiler.graph.primitives import final_p
 from jflow.compiler.schedule.graph import RepeatedBody
 
-_Loop = OpenLoop[Operation, Tensor]
 
-
-def loops_around(op: Operation) -> Iterator[_Loop]:
+def loops_around(op: Operation) -> Iterator[OpenLoop]:
     """Yields the open loops that an operation is in, the innermost first."""
     loop = op.loop
     while loop is not None:
@@ -48,8 +46,8 @@ def repeated(ops: Sequence[Operation]) -> tuple[RepeatedBody, ...]:
     Args:
       ops: operations of a step; the loops refer to them by their positions.
     """
-    members: dict[_Loop, list[int]] = {}
-    carried: dict[_Loop, list[tuple[int, int]]] = {}
+    members: dict[OpenLoop, list[int]] = {}
+    carried: dict[OpenLoop, list[tuple[int, int]]] = {}
     number = {op: i for i, op in enumerate(ops)}
     for op, i in number.items():
         for outermost in [loop for loop in loops_around(op) if _trips(loop) > 1][-1:]:
@@ -89,5 +87,5 @@ def awaited_in_loops(ops: Sequence[Operation]) -> Mapping[Operation, list[Operat
     return after
 
 
-def _trips(loop: _Loop) -> int:
+def _trips(loop: OpenLoop) -> int:
     return loop.trips if loop.predicate is None else 1

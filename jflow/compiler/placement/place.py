@@ -39,20 +39,6 @@ from jflow.errors import InvalidArgumentError
 _NO_HANDLES: Handles = MappingProxyType({})
 
 
-def place(
-    ops: Sequence[Operation],
-    inventory: Inventory,
-    *,
-    soft: bool = False,
-    handles: Handles = _NO_HANDLES,
-) -> Placement:
-    """Returns a device for each operation; `inventory` has the devices of all tasks.
-
-    Arguments and errors as in `Strategy` and `Assignment.place`.
-    """
-    return assign(ops, inventory, soft=soft, handles=handles).place(inventory.devices)
-
-
 def assign(
     ops: Sequence[Operation],
     inventory: Inventory,
@@ -209,19 +195,24 @@ def _task(spec: DeviceSpec, default: Task, inventory: Inventory) -> Task | None:
 
 def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:
     """Returns the first device that matches a request, accelerators before CPUs, or None."""
+    found = matching(spec, devices)
+    if not found and soft and spec.type != MESH:
+        found = devices
+    return min(found, key=rank_of, default=None)
+
+
+def matching(spec: DeviceSpec, devices: Sequence[Device]) -> Sequence[Device]:
+    """Returns the devices of a task that match a request; meshes of them if it requests one."""
     if spec.type == MESH:
-        return next(iter(meshes_for(spec, devices)), None)
-    fitting = [
+        return _meshes(spec, devices)
+    return [
         device
         for device in devices
         if spec.type in (None, device.type) and spec.index in (None, device.index)
     ]
-    if not fitting and not (soft and devices):
-        return None
-    return min(fitting or devices, key=rank_of)
 
 
-def meshes_for(spec: DeviceSpec, devices: Sequence[Device]) -> list[Device]:
+def _meshes(spec: DeviceSpec, devices: Sequence[Device]) -> list[Device]:
     """Returns the meshes of a task that match a request; none if it has too few devices for it."""
     if spec.axes is None:
         everything = mesh_of_all(devices)

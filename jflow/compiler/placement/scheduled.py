@@ -27,12 +27,13 @@ from jflow.compiler.graph.primitives import (
     is_on_host,
 )
 from jflow.compiler.placement.calibration import Calibration
-from jflow.compiler.placement.costs import bytes_of, estimated
+from jflow.compiler.placement.costs import estimated
 from jflow.compiler.placement.elements import awaited_elements
+from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.group import Group
 from jflow.compiler.placement.loops import awaited_in_loops, repeated, sendings_of, trips_of
 from jflow.compiler.placement.memory import capacities, check_pinned, resident_bytes
-from jflow.compiler.placement.place import GroupAssignment, assign, meshes_for
+from jflow.compiler.placement.place import GroupAssignment, assign, matching
 from jflow.compiler.placement.strategy import (
     UNLIMITED_MEMORY,
     Handles,
@@ -74,8 +75,7 @@ class ByFunction:
 
     Attributes:
       function: see `jflow.compiler.schedule.PlaceFunction`; the operations of its graph are those
-      of the
-        step, its devices those of the cluster.
+        of the step, its devices those of the cluster.
       calibration: what costs are estimated with; None for the prior.
       places_state: see `ScheduledAssignment`. State stays where the first step has put it; two
         sessions that name the same state must then not place it at two devices, so this is for
@@ -188,7 +188,7 @@ class ScheduledAssignment:
             for group, request in self.rules.requests.items()
             if request.spec.type == MESH
             for task in self._tasks(group)
-            for mesh in meshes_for(request.spec, devices[task])
+            for mesh in matching(request.spec, devices[task])
         }
         return every + sorted(meshes)
 
@@ -244,14 +244,7 @@ class ScheduledAssignment:
         if not self._is_free(group):
             return []
         spec = self.rules.requests[group].spec
-        if spec.type == MESH:
-            return [mesh for task in self._tasks(group) for mesh in meshes_for(spec, devices[task])]
-        return [
-            device
-            for task in self._tasks(group)
-            for device in devices[task]
-            if spec.type in (None, device.type) and spec.index in (None, device.index)
-        ]
+        return [each for task in self._tasks(group) for each in matching(spec, devices[task])]
 
 
 def _limits(
@@ -296,7 +289,7 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
         Dependency(
             number[tensor.op],
             tuple(used),
-            bytes_of(tensor) * sendings_of(tensor, (ops[user] for user in used)),
+            size_of(tensor.aval) * sendings_of(tensor, (ops[user] for user in used)),
             _bundle(tensor, used, ops),
         )
         for tensor, used in users.items()

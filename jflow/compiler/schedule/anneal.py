@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from jflow.compiler.schedule.compact import Compact, Values, can_compile, compact, compiled, room_of
-from jflow.compiler.schedule.problem import Problem
+from jflow.compiler.schedule.compact import Compact, Values, can_compile, compact, compiled
+from jflow.compiler.schedule.problem import Problem, room_of
 from jflow.compiler.schedule.replay import HELPERS as REPLAY_HELPERS
 from jflow.compiler.schedule.replay import (
     MOST_SAVED,

@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jflow.compiler.schedule.graph import OperationGraph
 from jflow.compiler.schedule.problem import (
     BUFFERED,
     UNLIMITED,
     Problem,
-    capacity_of,
+    class_members,
+    class_sums,
     classes_of,
     resident_of,
+    tails,
 )
 
 Values = Any
@@ -77,66 +78,46 @@ class Compact(NamedTuple):
 def compact(problem: Problem, *, arrays: bool = False) -> Compact:
     """Flattens a problem to lists, or to arrays for compiled functions."""
     graph, costs = problem.graph, problem.costs
-    flat = _network(problem)
-    numbers: dict[int, int] = {}
-    classes = [numbers.setdefault(number, len(numbers)) for number in classes_of(problem)]
-    members: list[list[int]] = [[] for _ in numbers]
-    needed = [0.0] * len(numbers)
-    resident = resident_of(problem)
-    for operation, number in enumerate(classes):
-        members[number].append(operation)
-        needed[number] += resident[operation]
-    flat = flat._replace(
+    edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
+    by_class = class_members(problem)
+    members = [*by_class.values()]
+    numbers = {number: i for i, number in enumerate(by_class)}
+    flat = Compact(
+        n=len(graph),
+        p=len(problem.devices),
+        n_processors=costs.n_processors,
+        has_ports=costs.network != UNLIMITED,
+        is_buffered=costs.network == BUFFERED,
+        half_duplex=costs.half_duplex,
+        port_share=float(costs.port_share),
         seconds=costs.seconds.tolist(),
+        latency=costs.latency.tolist(),
+        byte_seconds=costs.byte_seconds.tolist(),
+        processor=[*costs.processor_of],
+        outputs=_starts(graph.outputs),
+        uses=_starts([edge.consumers for edge in edges]),
+        users=[*chain.from_iterable(edge.consumers for edge in edges)],
+        n_bytes=[float(edge.n_bytes) for edge in edges],
+        missing=[len(inputs) for inputs in graph.inputs],
         before=_starts(graph.predecessors),
         predecessors=[*chain.from_iterable(graph.predecessors)],
         after=_starts(graph.successors),
         successors=[*chain.from_iterable(graph.successors)],
         tail=tails(graph, costs.seconds.min(axis=1).tolist()),
-        class_of=classes,
+        class_of=[numbers[number] for number in classes_of(problem)],
         first_member=_starts(members),
         members=[*chain.from_iterable(members)],
-        needed=needed,
+        needed=[*class_sums(problem, resident_of(problem)).values()],
         allowed=_allowed(problem, numbers),
     )
-    return as_arrays(flat) if arrays else flat
-
-
-def as_arrays(flat: Compact) -> Compact:
-    """Converts the lists of a compact problem to arrays."""
-    values: dict[str, Any] = flat._asdict()
-    arrays: dict[str, Any] = {
-        name: _array(name, value, flat.p) if isinstance(value, list) else value
-        for name, value in values.items()
+    if not arrays:
+        return flat
+    arrays_by_name: dict[str, Any] = {
+        name: _array(name, value, flat.p)
+        for name, value in flat._asdict().items()
+        if isinstance(value, list)
     }
-    return Compact(**arrays)
-
-
-def _network(problem: Problem) -> Compact:
-    """Returns the fields for devices and transfers, without the times of operations."""
-    graph, costs = problem.graph, problem.costs
-    edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
-    fields: dict[str, Any] = dict.fromkeys(Compact._fields, ())
-    fields |= {
-        "n": len(graph),
-        "p": len(problem.devices),
-        "n_processors": costs.n_processors,
-        "has_ports": costs.network != UNLIMITED,
-        "is_buffered": costs.network == BUFFERED,
-        "half_duplex": costs.half_duplex,
-        "port_share": float(costs.port_share),
-    }
-    fields |= {
-        "latency": costs.latency.tolist(),
-        "byte_seconds": costs.byte_seconds.tolist(),
-        "processor": [*costs.processor_of],
-        "outputs": _starts(graph.outputs),
-        "uses": _starts([edge.consumers for edge in edges]),
-        "users": [*chain.from_iterable(edge.consumers for edge in edges)],
-        "n_bytes": [float(edge.n_bytes) for edge in edges],
-        "missing": [len(inputs) for inputs in graph.inputs],
-    }
-    return Compact(**fields)
+    return flat._replace(**arrays_by_name)
 
 
 def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
@@ -147,23 +128,6 @@ def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
         for number, devices in allowed.items()
     }
     return [rows.get(number, every) for number in numbers]
-
-
-def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
-    """Returns the free bytes of each device under a placement; negative if it does not fit."""
-    room = list(capacity_of(problem))
-    for device, n_bytes in zip(devices, resident_of(problem), strict=True):
-        room[device] -= n_bytes
-    return room
-
-
-def tails(graph: OperationGraph, least: Sequence[float]) -> list[float]:
-    """Returns the longest path after each operation; `least` has the seconds of each operation."""
-    longest = [0.0] * len(least)
-    for operation in reversed(graph.order):
-        for successor in graph.successors[operation]:
-            longest[operation] = max(longest[operation], longest[successor] + least[successor])
-    return longest
 
 
 def _starts(rows: Sequence[Sequence[int]]) -> list[int]:

@@ -123,14 +123,12 @@ class _Program:
         self._rows = []
         for add in (self._devices, self._precedence, self._ordering, self._memory):
             add()
-        rows, columns, values, least = [], [], [], []
-        for number, (coefficients, value) in enumerate(self._rows):
-            least.append(value)
-            for column, coefficient in coefficients.items():
-                rows.append(number)
-                columns.append(column)
-                values.append(coefficient)
-        matrix = scipy.sparse.csr_array((values, (rows, columns)), (len(least), n_variables))
+        entries = [
+            (i, j, value) for i, (row, _) in enumerate(self._rows) for j, value in row.items()
+        ]
+        rows, columns, values = zip(*entries, strict=True)
+        matrix = scipy.sparse.csr_array((values, (rows, columns)), (len(self._rows), n_variables))
+        least = np.array([value for _, value in self._rows])
         upper = np.ones(n_variables)
         upper[self.first_start : self.first_pair] = limit
         upper[self.end] = limit
@@ -150,7 +148,7 @@ class _Program:
             objective,
             integrality=integral,
             bounds=scipy.optimize.Bounds(np.zeros(n_variables), upper),
-            constraints=scipy.optimize.LinearConstraint(matrix, np.array(least), np.inf),
+            constraints=scipy.optimize.LinearConstraint(matrix, least, np.inf),
             options=options,
         )
 

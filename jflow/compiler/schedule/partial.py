@@ -12,6 +12,7 @@ from jflow.compiler.schedule.problem import (
     Problem,
     capacity_of,
     class_seconds,
+    class_sums,
     classes_of,
     infeasible,
     resident_of,
@@ -60,9 +61,7 @@ class PartialSchedule:
         self._classes = classes_of(problem)
         self._class_device: dict[int, int] = {}
         self._room = list(capacity_of(problem))
-        self._needed: dict[int, float] = {}
-        for number, n_bytes in zip(self._classes, resident_of(problem), strict=True):
-            self._needed[number] = self._needed.get(number, 0.0) + n_bytes
+        self._needed = class_sums(problem, resident_of(problem))
         self._all = tuple(range(n_devices))
         self._pending = [0.0] * len(self._free)  # work of classes that are placed in part
         self._class_seconds = _shared_work(problem)

@@ -262,6 +262,22 @@ def class_seconds(problem: Problem) -> dict[int, Matrix]:
     return dict(zip(numbers.tolist(), totals, strict=True))
 
 
+def class_sums(problem: Problem, values: Sequence[float]) -> dict[int, float]:
+    """Returns the sum of the operations' values in each class, in the order of the operations."""
+    sums = dict.fromkeys(classes_of(problem), 0.0)
+    for number, value in zip(classes_of(problem), values, strict=True):
+        sums[number] += value
+    return sums
+
+
+def class_members(problem: Problem) -> dict[int, list[int]]:
+    """Returns the operations of each class, in their order."""
+    members: dict[int, list[int]] = {}
+    for operation, number in enumerate(classes_of(problem)):
+        members.setdefault(number, []).append(operation)
+    return members
+
+
 def resident_of(problem: Problem) -> tuple[float, ...]:
     """Returns the resident bytes of each operation."""
     return problem.constraints.resident or (0.0,) * len(problem.graph)
@@ -270,6 +286,14 @@ def resident_of(problem: Problem) -> tuple[float, ...]:
 def capacity_of(problem: Problem) -> tuple[float, ...]:
     """Returns the memory of each device in bytes, infinite where there is no limit."""
     return problem.constraints.capacity or (math.inf,) * len(problem.devices)
+
+
+def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
+    """Returns the free bytes of each device under a placement; negative if it does not fit."""
+    room = list(capacity_of(problem))
+    for device, n_bytes in zip(devices, resident_of(problem), strict=True):
+        room[device] -= n_bytes
+    return room
 
 
 def infeasible(problem: Problem, operation: int, needed: float, room: float) -> Exception:
@@ -292,14 +316,14 @@ def lower_bound(problem: Problem) -> float:
     graph = problem.graph
     # Iterations overlap, so a path has each operation of a loop once.
     once = (np.array(least) / (graph.runs or graph.trips)).tolist()
-    heads, tails = _heads(problem, once), _tails(problem, once)
-    longest = max((h + s + t for h, s, t in zip(heads, once, tails, strict=True)), default=0.0)
+    before, after = _heads(graph, once), tails(graph, once)
+    longest = max((h + s + t for h, s, t in zip(before, once, after, strict=True)), default=0.0)
     n_processors = problem.costs.n_processors
     # Of all operations whose heads are at least h and tails at least t, the first cannot start
     # before h, and after the last one t is still to come.
     work = sum(least) / n_processors
     if len(graph) <= 2000:
-        h, t, s = (np.array(values) for values in (heads, tails, least))
+        h, t, s = (np.array(values) for values in (before, after, least))
         for tail in np.unique(t):
             late = t >= tail
             order = np.argsort(-h[late], kind="stable")
@@ -319,20 +343,21 @@ def _least_seconds(problem: Problem) -> list[float]:
     return least
 
 
-def _heads(problem: Problem, least: list[float]) -> list[float]:
-    heads = [0.0] * len(least)
-    for operation in problem.graph.order:
-        for before in problem.graph.predecessors[operation]:
-            heads[operation] = max(heads[operation], heads[before] + least[before])
-    return heads
+def _heads(graph: OperationGraph, least: Sequence[float]) -> list[float]:
+    longest = [0.0] * len(least)
+    for operation in graph.order:
+        for before in graph.predecessors[operation]:
+            longest[operation] = max(longest[operation], longest[before] + least[before])
+    return longest
 
 
-def _tails(problem: Problem, least: list[float]) -> list[float]:
-    tails = [0.0] * len(least)
-    for operation in reversed(problem.graph.order):
-        for after in problem.graph.successors[operation]:
-            tails[operation] = max(tails[operation], tails[after] + least[after])
-    return tails
+def tails(graph: OperationGraph, least: Sequence[float]) -> list[float]:
+    """Returns the longest path after each operation; `least` has the seconds of each operation."""
+    longest = [0.0] * len(least)
+    for operation in reversed(graph.order):
+        for after in graph.successors[operation]:
+            longest[operation] = max(longest[operation], longest[after] + least[after])
+    return longest
 
 
 def _class_work(problem: Problem) -> float:

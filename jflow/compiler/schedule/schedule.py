@@ -104,6 +104,12 @@ def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
     return cast("Scheduler[P]", place)
 
 
+def variant(place: PlaceFunction, suffix: str, fun: Callable[[Problem], Schedule]) -> Scheduler[[]]:
+    """Turns a function of a problem that calls another strategy into a strategy of its own name."""
+    fun.__name__ = fun.__qualname__ = f"{name_of(place)}+{suffix}"
+    return strategy(fun)
+
+
 def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
     """Runs a strategy on a problem and checks its schedule.
 

@@ -42,30 +42,19 @@ class SimulatedTransfer:
 
 
 @dataclass(frozen=True)
-class SentTensors:
-    """The transfers of a simulated step, in the order in which they were requested, as columns."""
-
-    edge: Integers
-    source: Integers
-    target: Integers
-    start: Floats
-    finish: Floats
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Start and end times of all operations and transfers, in seconds from the start of the step.
 
     Attributes:
       start, finish: of each operation.
       devices: index of the device of each operation.
-      sent: the transfers, as columns.
+      columns: the fields of the transfers, each of all of them.
     """
 
     start: tuple[float, ...]
     finish: tuple[float, ...]
     devices: tuple[int, ...]
-    sent: SentTensors = field(compare=False, repr=False)
+    columns: tuple[Integers | Floats, ...] = field(compare=False, repr=False)
 
     @property
     def makespan(self) -> float:
@@ -75,9 +64,7 @@ class Timeline:
     @cached_property
     def transfers(self) -> tuple[SimulatedTransfer, ...]:
         """The transfers, in the order in which they are requested."""
-        sent = self.sent
-        columns = (sent.edge, sent.source, sent.target, sent.start, sent.finish)
-        return tuple(map(SimulatedTransfer, *(column.tolist() for column in columns)))
+        return tuple(map(SimulatedTransfer, *(column.tolist() for column in self.columns)))
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Timeline:
@@ -174,20 +161,15 @@ class _Simulation:
         order = np.array(self.schedule.order, np.int64)
         start, finish = np.empty(len(order)), np.empty(len(order))
         start[order], finish[order] = self.start, self.finish
-        return Timeline(
-            tuple(start.tolist()), tuple(finish.tolist()), tuple(self.schedule.devices), self._sent
-        )
-
-    @property
-    def _sent(self) -> SentTensors:
         requested = np.array(self.requested, np.int64)
-        producer = np.repeat(np.arange(len(self.start)), np.diff(self.sends.first))[requested]
-        return SentTensors(
-            self.sends.edge[requested],
-            self.devices[producer],
-            self.sends.target[requested],
-            np.array(self.leaving),
-            np.array(self.arriving),
+        producer = np.repeat(np.arange(len(order)), np.diff(self.sends.first))[requested]
+        edge, target = self.sends.edge[requested], self.sends.target[requested]
+        leaving, arriving = np.array(self.leaving), np.array(self.arriving)
+        return Timeline(
+            tuple(start.tolist()),
+            tuple(finish.tolist()),
+            tuple(self.schedule.devices),
+            (edge, self.devices[producer], target, leaving, arriving),
         )
 
 

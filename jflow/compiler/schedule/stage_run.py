@@ -67,7 +67,7 @@ class StageRun:
 def simulate_stages(problem: Problem, schedule: Schedule) -> StageRun:
     """Simulates a valid schedule as the runtime runs it: in stages, with messages.
 
-    See `staged`, `with_messages` and `simulate`.
+    See `of_stages`, `with_messages` and `simulate`.
     """
     own_cut = cut(problem, schedule.devices)
     by_stage, in_order = of_stages(problem, schedule.devices, own_cut)

@@ -19,23 +19,19 @@ from jflow.compiler.schedule.problem import Constraints, Problem
 from jflow.compiler.schedule.schedule import Schedule
 
 
-def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """Returns the problem with stages as operations, and the schedule of the stages.
-
-    Its simulated makespan is that of the schedule as the runtime runs it, for graphs without
-    operations that wait for other steps, and up to iterations that have no stages.
-
-    Args:
-      problem: what was scheduled.
-      schedule: a schedule of it.
-    """
-    return of_stages(problem, schedule.devices, cut(problem, schedule.devices))
-
-
 def of_stages(
     problem: Problem, devices: Sequence[int], stages: StageCut
 ) -> tuple[Problem, Schedule]:
-    """As `staged`, of a placement that is cut."""
+    """Returns the problem with stages as operations, and the schedule of the stages.
+
+    Its simulated makespan is that of the placement as the runtime runs it, for graphs without
+    operations that wait for other steps, and up to iterations that have no stages.
+
+    Args:
+      problem: what was placed.
+      devices: of each operation.
+      stages: how the placement is cut.
+    """
     seconds = np.zeros((len(stages.stages), len(problem.devices)))
     once = problem.costs.seconds[range(len(devices)), devices] / problem.graph.trips
     for i, device in enumerate(devices):
@@ -185,57 +181,43 @@ class StageTimes:
         for i, device in enumerate(devices):
             for number in stages.of[i]:
                 work[number] += self._once[i][device]
-        finish = self._run(stages.stages, work, *self._messages(devices, stages))
+        messages = messages_of(problem.graph, devices, stages.of)
+        finish = self._run(stages.stages, work, messages)
         unseen = unseen_seconds(problem, stages.stages, finish, work)
         longer = longest_of(problem.graph, unseen)
         return max(finish, default=0.0) + longer + problem.costs.tasks_seconds(devices)
 
-    def _messages(
-        self, devices: Sequence[int], stages: StageCut
-    ) -> tuple[list[list[int]], list[list[tuple[int, int, float]]]]:
-        """Returns the messages that each stage sends, and those that it receives.
-
-        Messages are numbers, where they are sent; where received also the source and the bytes.
-        """
-        sent: list[list[int]] = [[] for _ in stages.stages]
-        received: list[list[tuple[int, int, float]]] = [[] for _ in stages.stages]
-        for number, each in enumerate(messages_of(self._problem.graph, devices, stages.of)):
-            sent[each.source].append(number)
-            source = stages.stages[each.source].device
-            received[each.target].append((number, source, each.n_bytes))
-        return sent, received
-
     def _run(
-        self,
-        stages: Sequence[StageKey],
-        work: Sequence[float],
-        sent: Sequence[Sequence[int]],
-        received: Sequence[Sequence[tuple[int, int, float]]],
+        self, stages: Sequence[StageKey], work: Sequence[float], messages: Sequence[StageMessage]
     ) -> list[float]:
         """Returns the end of each stage."""
         ends = self._ends
-        where = {
-            message: (source, stages[at].device, n_bytes)
-            for at, messages in enumerate(received)
-            for message, source, n_bytes in messages
-        }
+        sent: list[list[int]] = [[] for _ in stages]
+        received: list[list[int]] = [[] for _ in stages]
+        for number, each in enumerate(messages):
+            sent[each.source].append(number)
+            received[each.target].append(number)
         free = [0.0] * len(self._processors)
-        arrival = [0.0] * len(where)
+        arrival = [0.0] * len(messages)
         finish: list[float] = []
         for at, stage in enumerate(stages):
             device = stage.device
             processor = self._processors[device]
             now = free[processor]
-            for message, source, n_bytes in received[at]:
-                now = max(now, arrival[message])
-                now += ends.overhead[source][device] + ends.receive[source][device] * n_bytes
+            for number in received[at]:
+                message = messages[number]
+                source = stages[message.source].device
+                now = max(now, arrival[number])
+                taking = ends.receive[source][device] * message.n_bytes
+                now += ends.overhead[source][device] + taking
             now += work[at]
-            for message in sent[at]:
-                source, target, n_bytes = where[message]
-                now += ends.overhead[source][target] + ends.send[source][target] * n_bytes
-                way = ends.latency[source][target] + ends.way[source][target] * n_bytes
-                arrival[message] = now + way
-                now += ends.rest[source][target] * n_bytes
+            for number in sent[at]:
+                message = messages[number]
+                target, n_bytes = stages[message.target].device, message.n_bytes
+                now += ends.overhead[device][target] + ends.send[device][target] * n_bytes
+                way = ends.latency[device][target] + ends.way[device][target] * n_bytes
+                arrival[number] = now + way
+                now += ends.rest[device][target] * n_bytes
             free[processor] = now
             finish.append(now)
         return finish

@@ -27,5 +27,5 @@ def digest(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> str:
 
 def run(program: lowering.Lowered, device: Any, *args: Any) -> list[np.ndarray[Any, Any]]:
     """What a program gives, compiled for a device."""
-    executable = lowering.compile_jaxpr(program.jaxpr, device, ())
+    (executable,) = lowering.compile_all([(program, device, ())])
     return [np.asarray(value) for value in executable(*args, *program.constants)]

@@ -81,7 +81,7 @@ def test_a_program_of_an_unknown_size_has_one_digest(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_it_computes_what_it_computed(name):
     program = _program(FUNCTIONS[name])
-    compiled = lowering.compile_jaxpr(program.jaxpr, CPU, ())
+    (compiled,) = lowering.compile_all([(program, CPU, ())])
     for n in (2, 5):
         x = np.linspace(-1, 1, n, dtype=np.float32)
         wanted = jax.jit(FUNCTIONS[name])(x)

@@ -160,7 +160,8 @@ def test_no_file_name_and_no_placement_is_in_the_bytes():
 
 def test_an_exported_program_gives_what_it_gave_here():
     program = lowered(*one_program.build())
-    wanted = lowering.compile_jaxpr(program.jaxpr, CPU, ())(*program.constants)
+    (executable,) = lowering.compile_all([(program, CPU, ())])
+    wanted = executable(*program.constants)
     data = lowering.export(program.jaxpr, "cpu").tobytes()
     found = xla.compile_exported(xla.inspected(data), CPU, ())(*program.constants)
     for value, array in zip(found, wanted, strict=True):

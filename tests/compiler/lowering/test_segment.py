@@ -137,7 +137,7 @@ def _results_that_could_be_arguments():
 
 def test_no_result_shares_memory_with_an_argument_or_another_result():
     for name, program in _results_that_could_be_arguments().items():
-        executable = lowering.compile_jaxpr(program.jaxpr, CPU, ())
+        (executable,) = lowering.compile_all([(program, CPU, ())])
         args = [
             jax.device_put(np.zeros(aval.shape, aval.dtype), CPU) for aval in program.jaxpr.in_avals
         ]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.base.cluster import Device, DeviceSpec, Task
-from jflow.compiler.placement import Inventory, place
+from jflow.compiler.placement import Inventory
+from tests.compiler.placement.placing import place
 
 TASKS = (Task("ps", 0), Task("worker", 0), Task("worker", 1))
 KINDS = (("CPU", 0), ("CPU", 1), ("GPU", 0))

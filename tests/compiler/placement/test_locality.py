@@ -18,7 +18,7 @@ import jflow as tf
 from jflow.base.cluster import Device, Task
 from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.placement import Inventory, assign
-from jflow.compiler.placement.costs import bytes_of
+from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.locality import may_move
 from jflow.testing import in_process
 
@@ -37,7 +37,7 @@ def bytes_sent(placement: Mapping[Operation, Device], fetches: Sequence[Tensor])
         if placement.get(tensor.op, MASTER) != device
     }
     sent |= {(tensor, MASTER) for tensor in fetches if placement[tensor.op] != MASTER}
-    return sum(bytes_of(tensor) for tensor, _ in sent)
+    return sum(size_of(tensor.aval) for tensor, _ in sent)
 
 
 @st.composite

@@ -12,6 +12,7 @@ import jflow as tf
 from jflow import errors
 from jflow.base.cluster import Device, Task
 from jflow.compiler.placement import Inventory
+from jflow.compiler.placement.memory import resident_bytes
 from jflow.compiler.placement.scheduled import ByFunction
 from jflow.compiler.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
@@ -37,6 +38,13 @@ def variable(name: str = "v", device: str = "") -> tf.Variable:
 
 def config(placement) -> tf.ConfigProto:
     return tf.ConfigProto(placement=placement)
+
+
+def test_a_variable_counts_once() -> None:
+    with tf.Graph().as_default() as graph:
+        v = variable()
+        _ = v + v.assign_add(np.ones(200, np.float32))
+        assert sum(resident_bytes(graph.get_operations())) == 800
 
 
 def all_on_the_second(graph, devices, costs, constraints):

@@ -2,7 +2,8 @@ import pytest
 
 import jflow as tf
 from jflow.base.cluster import Device, Task
-from jflow.compiler.placement import Inventory, assign, place
+from jflow.compiler.placement import Inventory, assign
+from tests.compiler.placement.placing import place
 
 CPU = (("CPU", 0),)
 GPU = (("GPU", 0), ("GPU", 1), ("CPU", 0))

@@ -21,8 +21,9 @@ from jflow.compiler.schedule import (
 )
 from jflow.compiler.schedule import anneal as annealing
 from jflow.compiler.schedule.anneal import anneal
-from jflow.compiler.schedule.compact import can_compile, compact, room_of
+from jflow.compiler.schedule.compact import can_compile, compact
 from jflow.compiler.schedule.graph import Dependency, OperationGraph
+from jflow.compiler.schedule.problem import room_of
 from jflow.compiler.schedule.replay import begin_run, new_plan, new_run, new_saved, replay
 from jflow.compiler.schedule.schedule import check
 from jflow.compiler.schedule.simulate import makespan

@@ -18,12 +18,17 @@ from jflow.compiler.schedule import (
 )
 from jflow.compiler.schedule.cut import SPLIT_S, cut
 from jflow.compiler.schedule.graph import Dependency, OperationGraph
-from jflow.compiler.schedule.stages import messages_of, staged
+from jflow.compiler.schedule.stages import messages_of, of_stages
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
 from jflow.lab.timed import timed_graph, timed_problem
 from jflow.lab.workloads.workload import simulated_devices
 from jflow.plan import Call
+
+
+def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
+    """The problem with stages as operations, and their schedule."""
+    return of_stages(problem, schedule.devices, cut(problem, schedule.devices))
 
 
 def diamond(seconds: float) -> Problem:
@@ -74,15 +79,15 @@ def test_stages_hold_all_work_and_are_never_predicted_to_be_faster_than_their_wo
 ) -> None:
     problem = random_problem(family, 30, 3, ccr=1.0)
     schedule = scheduled(problem, STRATEGIES[name])
-    of_stages, in_stages = staged(problem, schedule)
+    by_stage, in_stages = staged(problem, schedule)
     for device in range(3):
         wanted = sum(
             problem.costs.seconds[i, device]
             for i in range(len(problem.graph))
             if schedule.devices[i] == device
         )
-        assert of_stages.costs.seconds[:, device].sum() == pytest.approx(wanted)
-        assert simulate(of_stages, in_stages).makespan >= wanted - 1e-9
+        assert by_stage.costs.seconds[:, device].sum() == pytest.approx(wanted)
+        assert simulate(by_stage, in_stages).makespan >= wanted - 1e-9
 
 
 @pytest.mark.parametrize("family", ["layered", "fork_join", "wavefront"])

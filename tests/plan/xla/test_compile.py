@@ -21,7 +21,7 @@ def _program():
 def _both(program, device, donated):
     data = lowering.export(program.jaxpr, "cpu").tobytes()
     return [
-        lowering.compile_jaxpr(program.jaxpr, device, donated),
+        *lowering.compile_all([(program, device, donated)]),
         xla.compile_exported(xla.inspected(data), device, donated),
     ]
 

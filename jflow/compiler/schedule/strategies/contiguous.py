@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 
-from jflow.compiler.schedule.problem import Problem, capacity_of, classes_of, resident_of
+from jflow.compiler.schedule.problem import (
+    Problem,
+    capacity_of,
+    class_sums,
+    classes_of,
+    resident_of,
+)
 from jflow.compiler.schedule.schedule import Schedule, strategy
-from jflow.compiler.schedule.strategies.simple import by_class
+from jflow.compiler.schedule.strategies.simple import by_class, preferring
 
 
 @strategy
@@ -18,7 +24,7 @@ def m_topo(problem: Problem) -> Schedule:
     """
     seconds = problem.costs.mean_seconds
     even_load = sum(seconds) / len(problem.devices)
-    work = _sums(problem, seconds)
+    work = class_sums(problem, seconds)
     at, load = 0, 0.0
 
     def choice(number: int, options: tuple[int, ...]) -> int:
@@ -41,17 +47,11 @@ def min_cut_runs(problem: Problem) -> Schedule:
     Dynamic programming over the positions of the cuts, O(operations² devices). What does not fit on
     its device with all of its class goes where it does.
     """
-    wanted = _min_cut_devices(problem)
-    first: dict[int, int] = {}
-    classes = classes_of(problem)
+    devices, classes = _min_cut_devices(problem), classes_of(problem)
+    wanted: dict[int, int] = {}  # where the first operation of a class is
     for operation in problem.graph.order:
-        first.setdefault(classes[operation], operation)
-
-    def choice(number: int, options: tuple[int, ...]) -> int:
-        device = wanted[first[number]]
-        return device if device in options else options[0]
-
-    return by_class(problem, choice, [*first])
+        wanted.setdefault(classes[operation], devices[operation])
+    return by_class(problem, preferring(wanted), [*wanted])
 
 
 def _min_cut_devices(problem: Problem) -> dict[int, int]:
@@ -99,10 +99,3 @@ def _crossing(problem: Problem) -> list[float]:
     for change in changes[1:]:
         crossing.append(crossing[-1] + change)
     return crossing
-
-
-def _sums(problem: Problem, values: list[float]) -> dict[int, float]:
-    sums: dict[int, float] = {}
-    for number, value in zip(classes_of(problem), values, strict=True):
-        sums[number] = sums.get(number, 0.0) + value
-    return sums

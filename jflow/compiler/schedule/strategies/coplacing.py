@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from jflow.compiler.schedule.graph import OperationGraph
 from jflow.compiler.schedule.problem import (
     Constraints,
-    Costs,
     Problem,
     capacity_of,
+    class_sums,
     classes_of,
     resident_of,
 )
-from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, mean_transfers, name_of
+from jflow.compiler.schedule.schedule import (
+    PlaceFunction,
+    Schedule,
+    Scheduler,
+    mean_transfers,
+    variant,
+)
 
 
-def coplaced(place: PlaceFunction) -> Callable[..., Schedule]:
+def coplaced(place: PlaceFunction) -> Scheduler[[]]:
     """Wraps a strategy to colocate cheap producers and consumers first.
 
     List schedulers scatter the many cheap operations of real graphs, which then drag tensors after
     them; together with their only consumer or producer they stay where they are needed.
     """
 
-    def wrapped(
-        graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
-    ) -> Schedule:
-        merged = with_coplacing(Problem(graph, devices, costs, constraints))
-        answer = place(*merged)
+    def of_larger_classes(problem: Problem) -> Schedule:
+        answer = place(*with_coplacing(problem))
         assert isinstance(answer, Schedule)
         return answer
 
-    wrapped.__name__ = wrapped.__qualname__ = f"{name_of(place)}+coplacing"
-    return wrapped
+    return variant(place, "coplacing", of_larger_classes)
 
 
 def with_coplacing(problem: Problem) -> Problem:
@@ -68,9 +66,7 @@ class _Classes:
             number: problem.constraints.allowed.get(number, tuple(range(n_devices)))
             for number in classes
         }
-        self._resident = dict.fromkeys(classes, 0.0)
-        for number, n_bytes in zip(classes, resident_of(problem), strict=True):
-            self._resident[number] += n_bytes
+        self._resident = class_sums(problem, resident_of(problem))
 
     def join(self, one: int, other: int) -> None:
         """Joins the classes of two operations if some device is allowed for both and holds both."""

@@ -8,22 +8,25 @@ took 3.2 to 3.6 times as long as the best of the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from jflow.compiler.schedule.compact import tails
-from jflow.compiler.schedule.graph import OperationGraph
 from jflow.compiler.schedule.problem import (
     Constraints,
-    Costs,
     Problem,
     capacity_of,
     classes_of,
     resident_of,
+    tails,
 )
-from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, mean_transfers, name_of
+from jflow.compiler.schedule.schedule import (
+    PlaceFunction,
+    Schedule,
+    Scheduler,
+    mean_transfers,
+    variant,
+)
 
 _Array = np.ndarray[Any, Any]
 
@@ -51,19 +54,15 @@ def with_groups(problem: Problem, n_groups: int) -> Problem:
     return problem._replace(constraints=groups.constraints())
 
 
-def grouped(place: PlaceFunction, n_groups: int) -> Callable[..., Schedule]:
+def grouped(place: PlaceFunction, n_groups: int) -> Scheduler[[]]:
     """Wraps a strategy to see the problem with at most about `n_groups` colocation classes."""
 
-    def wrapped(
-        graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
-    ) -> Schedule:
-        problem = Problem(graph, devices, costs, constraints)
+    def of_groups(problem: Problem) -> Schedule:
         answer = place(*with_groups(problem, n_groups))
         assert isinstance(answer, Schedule)
         return answer
 
-    wrapped.__name__ = wrapped.__qualname__ = f"{name_of(place)}+{n_groups} groups"
-    return wrapped
+    return variant(place, f"{n_groups} groups", of_groups)
 
 
 class _Groups:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from jflow.compiler.schedule.graph import OperationGraph
 from jflow.compiler.schedule.problem import (
-    Constraints,
-    Costs,
     Problem,
     capacity_of,
+    class_sums,
     classes_of,
     infeasible,
     resident_of,
 )
-from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled
+from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, Scheduler, scheduled, variant
 from jflow.errors import ResourceExhaustedError
 
 _MOST_CHOICES = 20_000
@@ -28,23 +25,19 @@ _MOST_NODES = 5_000
 """Nodes of the search tree after which the solver gives up; it needs a few."""
 
 
-def fitted(place: PlaceFunction) -> Callable[..., Schedule]:
+def fitted(place: PlaceFunction) -> Scheduler[[]]:
     """Wraps a strategy: it places without memory limits, then the placement is changed to fit.
 
     List schedulers fill devices as they go, and may be left with a class for which no device has
     room though a placement exists.
     """
 
-    def wrapped(
-        graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
-    ) -> Schedule:
-        problem = Problem(graph, devices, costs, constraints)
-        free = problem._replace(constraints=replace(constraints, capacity=()))
+    def changed_to_fit(problem: Problem) -> Schedule:
+        free = problem._replace(constraints=replace(problem.constraints, capacity=()))
         schedule = scheduled(free, place)
         return replace(schedule, devices=tuple(fitting(problem, schedule.devices)))
 
-    wrapped.__name__ = wrapped.__qualname__ = f"{name_of(place)}+fitting"
-    return wrapped
+    return variant(place, "fitting", changed_to_fit)
 
 
 def fitting(problem: Problem, wanted: Sequence[int]) -> list[int]:
@@ -76,20 +69,10 @@ class _Classes:
     def __init__(self, problem: Problem, wanted: Sequence[int]) -> None:
         self.problem = problem
         self.capacity = capacity_of(problem)
-        self.numbers: dict[int, int] = {}
-        self.needed: dict[int, float] = {}
-        self.wanted: dict[int, int] = {}
-        self.work: dict[int, float] = {}
-        resident = resident_of(problem)
-        for operation, number in enumerate(classes_of(problem)):
-            self.numbers.setdefault(number, operation)
-            self.wanted[number] = wanted[operation]
-            n_bytes, seconds = (
-                resident[operation],
-                problem.costs.mean_seconds[operation],
-            )
-            self.needed[number] = self.needed.get(number, 0.0) + n_bytes
-            self.work[number] = self.work.get(number, 0.0) + seconds
+        self.wanted = dict(zip(classes_of(problem), wanted, strict=True))
+        self.numbers = [*self.wanted]
+        self.needed = class_sums(problem, resident_of(problem))
+        self.work = class_sums(problem, problem.costs.mean_seconds)
         every = tuple(range(len(problem.devices)))
         self.allowed = {n: problem.constraints.allowed.get(n, every) for n in self.numbers}
 
@@ -110,7 +93,7 @@ class _Classes:
             if room[device] < self.needed[number]:
                 device = max(options, key=lambda each: (room[each], -each))
             if room[device] < self.needed[number]:
-                first = self.numbers[number]
+                first = classes_of(self.problem).index(number)
                 raise infeasible(self.problem, first, self.needed[number], room[device])
             chosen[number] = device
             room[device] -= self.needed[number]

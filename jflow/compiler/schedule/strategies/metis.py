@@ -6,9 +6,9 @@ import importlib
 import importlib.util
 from collections import defaultdict
 
-from jflow.compiler.schedule.problem import Problem, classes_of
+from jflow.compiler.schedule.problem import Problem, class_sums, classes_of
 from jflow.compiler.schedule.schedule import Schedule, strategy
-from jflow.compiler.schedule.strategies.simple import by_class
+from jflow.compiler.schedule.strategies.simple import by_class, preferring
 from jflow.errors import FailedPreconditionError
 
 _LARGEST = 10_000
@@ -35,24 +35,17 @@ def metis(problem: Problem) -> Schedule:
         raise FailedPreconditionError(
             "the strategy metis needs the package pymetis; install it by pip install 'jflow[metis]'"
         )
-    numbers = {number: i for i, number in enumerate(dict.fromkeys(classes_of(problem)))}
+    work = class_sums(problem, problem.costs.mean_seconds)
+    numbers = {number: i for i, number in enumerate(work)}
     node = [numbers[number] for number in classes_of(problem)]
-    work = [0.0] * len(numbers)
-    for operation, seconds in enumerate(problem.costs.mean_seconds):
-        work[node[operation]] += seconds
     sent: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for edge in problem.graph.edges:
         a, seconds = node[edge.producer], problem.costs.mean_transfer(edge.n_bytes)
         for b in {node[consumer] for consumer in edge.consumers} - {a}:
             sent[a][b] += seconds
             sent[b][a] += seconds
-    part = _parts(work, sent, len(problem.devices))
-
-    def choice(number: int, options: tuple[int, ...]) -> int:
-        wanted = part[numbers[number]]
-        return wanted if wanted in options else options[0]
-
-    return by_class(problem, choice)
+    part = _parts([*work.values()], sent, len(problem.devices))
+    return by_class(problem, preferring(dict(zip(work, part, strict=True))))
 
 
 def _parts(work: list[float], sent: dict[int, dict[int, float]], n_parts: int) -> list[int]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 from jflow.compiler.schedule.anneal import improved
 from jflow.compiler.schedule.compact import can_compile
@@ -101,30 +100,22 @@ class PortfolioResult:
       predicted: the step of each candidate in seconds (`predicted_seconds`), by the name of its
         strategy.
       bound: what every schedule takes at least, in seconds.
-      reasons: why the other strategies gave no candidate, by name.
     """
 
     schedule: Schedule
     strategy: str
     predicted: Mapping[str, float]
     bound: float
-    reasons: Mapping[str, str]
 
 
 @strategy
-def auto(problem: Problem, *, margin: float | None = None) -> Schedule:
-    """Returns the schedule of the portfolio with the least predicted time, improved by search.
-
-    Args:
-      problem: what to schedule.
-      margin: see `choose`.
-    """
-    return choose(problem, margin=margin).schedule
+def auto(problem: Problem) -> Schedule:
+    """Returns the schedule of the portfolio with the least predicted time, improved by search."""
+    return choose(problem).schedule
 
 
 def choose(
     problem: Problem,
-    candidates: Sequence[PlaceFunction] | None = None,
     *,
     moves: int | None = None,
     margin: float | None = None,
@@ -132,10 +123,11 @@ def choose(
 ) -> PortfolioResult:
     """Runs the portfolio and returns its choice.
 
+    Candidates are the strategies that ship, as they are and with coplacing, as many as the size of
+    the problem lets. A single device is always one.
+
     Args:
       problem: what to schedule.
-      candidates: strategies, each of which is tried as it is and with coplacing; by default those
-        that ship, as many as the size of the problem lets. A single device is always a candidate.
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second.
       margin: the gain over a single device for which it is left, as a fraction of its time; by
@@ -147,12 +139,8 @@ def choose(
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
     """
     portfolio = _Portfolio(problem)
-    if candidates is None:
-        tried = _candidates(problem)
-    else:
-        tried = iter((*candidates, *map(coplaced, candidates)))
-    every: Iterator[PlaceFunction] = chain((single,), tried)
-    for place in every:
+    portfolio.add(single)
+    for place in _candidates(problem):
         portfolio.add(place)
     if not portfolio.candidates:
         raise portfolio.infeasible()
@@ -298,7 +286,7 @@ class _Portfolio:
         best = next(certain, "single" if math.isfinite(alone) else self.best)
         predicted = {name: time for name, (time, _) in self.candidates.items()}
         bound = min(self.bound, *predicted.values())
-        return PortfolioResult(self.candidates[best][1], best, predicted, bound, self.reasons)
+        return PortfolioResult(self.candidates[best][1], best, predicted, bound)
 
     def _is_faster_at_worst(self, name: str) -> bool:
         costs = self.problem.costs

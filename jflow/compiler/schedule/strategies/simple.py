@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random as rng
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from jflow.compiler.schedule.problem import (
     Problem,
     capacity_of,
     class_seconds,
+    class_sums,
     classes_of,
     infeasible,
     resident_of,
@@ -87,24 +88,24 @@ def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
     return by_class(problem, choice, order)
 
 
+def preferring(wanted: Mapping[int, int]) -> DeviceChoice:
+    """Returns the choice of the wanted device of each class, or else of the first one."""
+    return lambda number, options: wanted[number] if wanted[number] in options else options[0]
+
+
 def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None = None) -> Schedule:
     """Chooses a device for each colocation class, among those that have room for it."""
-    classes = classes_of(problem)
-    first: dict[int, int] = {}
-    needed: dict[int, float] = {}
-    for operation, (number, n_bytes) in enumerate(zip(classes, resident_of(problem), strict=True)):
-        first.setdefault(number, operation)
-        needed[number] = needed.get(number, 0.0) + n_bytes
+    classes, needed = classes_of(problem), class_sums(problem, resident_of(problem))
     room, chosen = list(capacity_of(problem)), {}
     every = tuple(range(len(room)))
-    for number in numbers or first:
+    for number in numbers or needed:
         allowed = problem.constraints.allowed.get(number, every)
         options = allowed
         if needed[number]:
             options = tuple(device for device in allowed if room[device] >= needed[number])
         if not options:
             most = max(room[device] for device in allowed)
-            raise infeasible(problem, first[number], needed[number], most)
+            raise infeasible(problem, classes.index(number), needed[number], most)
         chosen[number] = choice(number, options)
         room[chosen[number]] -= needed[number]
     return by_rank(problem, [chosen[number] for number in classes])

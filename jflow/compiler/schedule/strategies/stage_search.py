@@ -11,7 +11,13 @@ import math
 import random
 from collections.abc import Sequence
 
-from jflow.compiler.schedule.problem import Problem, capacity_of, classes_of, resident_of
+from jflow.compiler.schedule.problem import (
+    Problem,
+    capacity_of,
+    class_members,
+    classes_of,
+    room_of,
+)
 from jflow.compiler.schedule.schedule import Schedule
 from jflow.compiler.schedule.stages import StageTimes
 
@@ -44,9 +50,7 @@ class _Search:
         self._rng = rng
         self._times = StageTimes(problem)
         classes, every = classes_of(problem), tuple(range(len(problem.devices)))
-        self._members: dict[int, list[int]] = {}
-        for i, number in enumerate(classes):
-            self._members.setdefault(number, []).append(i)
+        self._members = class_members(problem)
         restricted = problem.constraints.allowed
         self._allowed = {number: restricted.get(number, every) for number in self._members}
         self.free = [number for number, allowed in self._allowed.items() if len(allowed) > 1]
@@ -56,8 +60,8 @@ class _Search:
                 one, other = classes[edge.producer], classes[consumer]
                 if one != other:
                     self._neighbors[one][other] = self._neighbors[other][one] = None
-        self._resident, self._capacity = resident_of(problem), capacity_of(problem)
-        self._is_limited = any(map(math.isfinite, self._capacity))
+        self._problem = problem
+        self._is_limited = any(map(math.isfinite, capacity_of(problem)))
         self._devices = [*devices]
         self._now = self._least = self._times.seconds(devices)
         self._heat = _HOT * self._now
@@ -73,7 +77,7 @@ class _Search:
             if target in self._allowed[number]:
                 for i in self._members[number]:
                     moved[i] = target
-        if self._is_limited and not self._fits(moved):
+        if self._is_limited and min(room_of(self._problem, moved)) < 0:
             return
         seconds = self._times.seconds(moved)
         gain = self._now - seconds
@@ -92,9 +96,3 @@ class _Search:
                 members[chosen] = None
                 around += self._neighbors[chosen]
         return members
-
-    def _fits(self, devices: Sequence[int]) -> bool:
-        used = [0.0] * len(self._capacity)
-        for device, n_bytes in zip(devices, self._resident, strict=True):
-            used[device] += n_bytes
-        return all(n <= room for n, room in zip(used, self._capacity, strict=True))
