@@ -303,14 +303,6 @@ class Containers:
         self.resources.clear_all()
         self._free(lambda _: True)
 
-    def names(self) -> dict[str, list[str]]:
-        """Returns the names of the variables, by container."""
-        names: dict[str, list[str]] = {}
-        with self.lock:
-            for variable_id in self._variables:
-                names.setdefault(variable_id.container, []).append(variable_id.name)
-        return {container: sorted(found) for container, found in names.items()}
-
     def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
         """Frees variables without stopping the programs that write them."""
         with self.lock:

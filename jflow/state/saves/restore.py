@@ -19,7 +19,7 @@ from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnap
 from jflow.state.resources.kinds import LedgerSnapshot
 from jflow.state.resources.variable import declared_shape
 from jflow.state.saves.items import StateItem, StateItems, StateSource
-from jflow.state.saves.snapshot import effects_key, resource_id, variable_id
+from jflow.state.saves.snapshot import effects_key, variable_id
 from jflow.state.saves.tensors import count_of_powers, fits_dtype, read_fitting
 
 
@@ -78,12 +78,11 @@ class RestoreOfTask:
         self.wanted: Wanted = (containers.accesses, setting)
 
     def finish(self) -> None:
-        """Restores resources and the ledger. Raises as `ResourceManager.restore`."""
+        """Restores resources and the ledger. Raises as `ResourceManager.get` and `Cell.restore`."""
         self._containers.ledger(self._effects.restore, self._clients)
-        resources = self._containers.resources
         for item, snapshot in self._resources:
-            resources.get(Device.parse(item.device), item.resource)
-            resources.restore(resource_id(item), snapshot)
+            cell = self._containers.resources.get(Device.parse(item.device), item.resource)
+            cell.restore(snapshot)
 
 
 def _reader(
