@@ -17,8 +17,7 @@ from jflow.state.effects import Ledger
 from jflow.state.journal import Journal, JournalEntry
 from jflow.state.quotas import Account, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.resources.attempt import Attempt
-from jflow.state.resources.cell import Cell
+from jflow.state.resources.cell import Cell, notify
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.manager import ResourceManager
 from jflow.state.resources.variable import (
@@ -214,7 +213,7 @@ class Containers:
             access.put()
             completed = self._queue.end_access(access)
         if completed:
-            _notify(completed)
+            notify(completed)
 
     def enter(self, writing: Writing) -> bool:
         """Lets a step that writes more than once begin to write; returns False if it must wait."""
@@ -225,7 +224,7 @@ class Containers:
         """Notes that a step which may write more than once has ended on this task."""
         with self.lock:
             completed = self._order.leave(writing)
-        _notify(completed)
+        notify(completed)
 
     def closing(self) -> Wanted:
         """Returns an attempt that waits for writing steps to end, and bars more until `reopen`."""
@@ -309,7 +308,7 @@ class Containers:
             for variable_id in [*filter(is_freed, self._variables)]:
                 self._variables.pop(variable_id).charge(self.usage, 0)
             completed = self._queue.free(is_freed)
-        _notify(completed)
+        notify(completed)
 
     def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
         """Raises InvalidArgumentError if a variable has a different dtype, shape or sharding."""
@@ -339,9 +338,3 @@ class Containers:
                 op=spec.key.name,
                 task=str(self.task),
             )
-
-
-def _notify(completed: Iterable[Attempt]) -> None:
-    for attempt in completed:
-        if attempt.then is not None:
-            attempt.then(attempt)

@@ -25,7 +25,7 @@ from jflow.state.effects import Effect, Ledger, SupersededError
 from jflow.state.journal import JournalEntry
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.attempt import Attempt, Resource
-from jflow.state.resources.cell import Cell
+from jflow.state.resources.cell import Cell, notify
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.variable import (
@@ -262,9 +262,7 @@ class Transaction:
 
     def _end(self, error: OpError) -> None:
         access = self._access
-        for attempt in self.entrance.query(lambda entrance: entrance.ended(error)):
-            if attempt.then is not None:
-                attempt.then(attempt)
+        notify(self.entrance.query(lambda entrance: entrance.ended(error)))
         self._containers.accesses.cancel(access, error)
         if access.error is None and access.is_complete and not access.is_over:
             access.is_over = True
@@ -364,9 +362,7 @@ class _Entrance(Resource):
 
     def _then(self, _: Attempt) -> None:
         assert self.cell is not None
-        for attempt in self.cell.query(lambda entrance: entrance.granted()):
-            if attempt.then is not None:
-                attempt.then(attempt)
+        notify(self.cell.query(lambda entrance: entrance.granted()))
 
     def granted(self) -> list[Attempt]:
         """Completes the attempts that waited for the variables, and returns them."""
@@ -393,6 +389,3 @@ class _Entrance(Resource):
 
     def reason(self, attempt: Attempt) -> str:
         return self._containers.accesses.reason(self._access)
-
-    def close(self, error: OpError) -> list[Attempt]:
-        return self.ended(error)
