@@ -10,7 +10,6 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.resources.attempt import Attempt
 from jflow.state.resources.kernel import Kernel, single_attempt
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.snapshot import PlainSnapshot, Snapshottable
@@ -102,11 +101,7 @@ def _entropy() -> tuple[int, ...]:
     return tuple(np.random.SeedSequence().generate_state(4).tolist())
 
 
-def _draw() -> Attempt:
-    return DrawKey()
-
-
-KERNELS: Mapping[str, Kernel] = {"random_state.draw": single_attempt(_draw)}
+KERNELS: Mapping[str, Kernel] = {"random_state.draw": single_attempt(DrawKey)}
 
 
 def _make(spec: RandomStateSpec, name: str, _: AllowedDirectories) -> Snapshottable:

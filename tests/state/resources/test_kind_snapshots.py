@@ -22,7 +22,6 @@ from jflow.state.resources.accumulator import (
     ApplyGradient,
     ApplySparse,
     SetGlobalStep,
-    SparseAccumulator,
     TakeGradient,
 )
 from jflow.state.resources.iterator_state import (
@@ -209,7 +208,7 @@ def test_sums_of_every_dtype_are_saved_bit_by_bit(name, reduction):
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name != "bool"])
 def test_sparse_sums_of_every_dtype_are_saved_bit_by_bit(name):
     spec = AccumulatorSpec(name, None, "MEAN", is_sparse=True)
-    one, other = SparseAccumulator(spec, "one"), SparseAccumulator(spec, "other")
+    one, other = Accumulator(spec, "one"), Accumulator(spec, "other")
     gradients = [(np.array([4, 1]), np.array([9, 3])), (np.array([1, 1]), None)]
     for seed, (indices, shape) in enumerate(gradients):
         one.submit(ApplySparse(indices, numbers(name, (2, 3), seed), shape, 0))
@@ -244,8 +243,7 @@ def test_a_snapshot_of_an_accumulator_does_not_change(is_sparse, adds):
 
 
 def accumulator(is_sparse):
-    kind = SparseAccumulator if is_sparse else Accumulator
-    acc = kind(AccumulatorSpec("float64", (4, 2), "SUM", is_sparse), "acc")
+    acc = Accumulator(AccumulatorSpec("float64", (4, 2), "SUM", is_sparse), "acc")
     apply(acc, is_sparse)
     return acc
 
@@ -282,7 +280,7 @@ def test_a_take_that_waits_completes_when_a_restore_brings_enough():
 def test_a_snapshot_of_another_accumulator_is_refused(change, message):
     acc = accumulator(is_sparse=False)
     spec = structs.replace(acc.spec, **change)
-    other = (SparseAccumulator if spec.is_sparse else Accumulator)(spec, "other")
+    other = Accumulator(spec, "other")
     with pytest.raises(
         InvalidArgumentError, match=f"cannot restore conditional accumulator 'acc'.*{message}"
     ):
