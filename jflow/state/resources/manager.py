@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec, owner_of
+from jflow.state.moves import StateId
 from jflow.state.quotas import UNKNOWN, Account, ChargedSession, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.cell import Cell
@@ -30,6 +31,12 @@ class ResourceId(NamedTuple):
     kind: str
     name: str
     owner: str = ""
+
+    @classmethod
+    def of_state(cls, state: StateId) -> ResourceId:
+        """Returns the id of a resource by its name in the cluster."""
+        device = Device.parse(state.device)
+        return cls(state.container, device, state.kind, state.name, state.owner)
 
 
 _Key = tuple[str, Device, str, str, str]

@@ -19,7 +19,7 @@ from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnap
 from jflow.state.resources.kinds import LedgerSnapshot
 from jflow.state.resources.variable import declared_shape
 from jflow.state.saves.items import StateItem, StateItems, StateSource
-from jflow.state.saves.snapshot import effects_key, variable_id
+from jflow.state.saves.snapshot import effects_key
 from jflow.state.saves.tensors import count_of_powers, fits_dtype, read_fitting
 
 
@@ -63,7 +63,7 @@ class RestoreOfTask:
         for item, read in zip(items.items, readers, strict=True):
             if read is not None:
                 value = read()
-                values[variable_id(item)] = VariableSnapshot(item.variable, value)
+                values[VariableId.of_state(item.state)] = VariableSnapshot(item.variable, value)
                 self.n_bytes += value.nbytes
             else:
                 self._resources.append((item, checkpoint.state(item.key)))

@@ -34,6 +34,8 @@ from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
+from jflow.state.moves import StateId
+from jflow.state.moves.states import VARIABLE
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState, stored_bytes
@@ -51,6 +53,16 @@ class VariableId(NamedTuple):
         """Returns the id of the variable with this key on a device."""
         container = "" if key.container == device.task.job else key.container
         return cls(container, str(device), key.name)
+
+    @classmethod
+    def of_state(cls, state: StateId) -> VariableId:
+        """Returns the id of a variable by its name in the cluster."""
+        return cls(state.container, state.device, state.name)
+
+    @property
+    def state(self) -> StateId:
+        """The name of the variable in the cluster."""
+        return StateId(self.device, VARIABLE, self.container, self.name)
 
     def __str__(self) -> str:
         return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
