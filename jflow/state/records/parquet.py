@@ -75,7 +75,7 @@ class ParquetRecords(BlockRecords):
 
     def _kind_of(self, dtype: Any) -> int | None:
         types = self._batches.arrow.types
-        if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+        if _is_list(types, dtype):
             dtype = dtype.value_type
         if types.is_integer(dtype) or types.is_boolean(dtype):
             return INTEGERS

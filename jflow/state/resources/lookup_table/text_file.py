@@ -12,6 +12,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.state.records import Records
 from jflow.state.records.numbers import MalformedNumberError, parse_numbers
 from jflow.state.records.reader import text_of
+from jflow.state.records.strings import string_array
 
 WHOLE_LINE = -2
 """The index of a column that is the whole line."""
@@ -88,9 +89,7 @@ def column_of(
         return np.arange(first_number, first_number + len(lines)).astype(column.dtype)
     fields = lines if column.index == WHOLE_LINE else _fields(lines, column.index, delimiter)
     if column.dtype == string.name:
-        strings = np.empty(len(fields), object)
-        strings[:] = fields
-        return strings
+        return string_array(fields)
     dtype = np.dtype(column.dtype)
     if dtype.kind not in "iuf":
         raise InvalidArgumentError(f"a file of text has no values of dtype {column.dtype}")
