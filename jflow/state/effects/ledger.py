@@ -323,7 +323,7 @@ class Ledger:
                     yield EffectKey(*window_key, sequence), entry.attempt, entry.participants
 
     def add_past(self, key: EffectKey, attempt: int) -> None:
-        """Adds a step that is past and was applied on another task, for those that ask."""
+        """Adds a step that is past and was applied, for another task that may have it staged."""
         self._past.setdefault(key, attempt)
         if len(self._past) > MAX_PAST:
             self._past.popitem(last=False)
@@ -389,13 +389,6 @@ class Ledger:
             return LedgerEntry(attempt=attempt, phase=phase)
         return entry
 
-    def _remember(self, key: EffectKey, entry: LedgerEntry) -> None:
-        """Remembers that a step was applied, for another task that may still have it staged."""
-        if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
-            self._past[key] = entry.attempt
-            if len(self._past) > MAX_PAST:
-                self._past.popitem(last=False)
-
     def _acknowledge(self, key: _Window, window: LedgerWindow, sequence: int) -> None:
         """Drops the entries before a sequence number, except active ones."""
         entries = window.entries
@@ -405,7 +398,8 @@ class Ledger:
             if number < sequence and entry is not None and entry.phase not in _OPEN:
                 if entry.results:
                     self._drop(entry)
-                self._remember(EffectKey(*key, number), entry)
+                if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
+                    self.add_past(EffectKey(*key, number), entry.attempt)
                 del entries[number]
         window.acknowledged = sequence
 

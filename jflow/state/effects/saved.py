@@ -48,6 +48,11 @@ class SavedWindows(Record, frozen=True):
 
     windows: tuple[SavedWindow, ...]
 
+    @property
+    def n_arrays(self) -> int:
+        """The number of results."""
+        return sum(max(one.n_results, 0) for window in self.windows for one in window.effects)
+
 
 @dataclass(frozen=True, eq=False)
 class SavedLedger:
@@ -91,13 +96,6 @@ class SavedLedger:
                     arrays += entry.results or ()
             windows.append(SavedWindow(client, epoch, window.acknowledged, tuple(effects)))
         return cls(SavedWindows(tuple(windows)), tuple(arrays))
-
-    @property
-    def n_arrays(self) -> int:
-        """The number of arrays that the record describes."""
-        return sum(
-            max(effect.n_results, 0) for window in self.saved.windows for effect in window.effects
-        )
 
     def restore(self, ledger: Ledger, clients: str = "") -> None:
         """Replaces the saved part of a ledger with this one, of the clients that `of` describes."""
@@ -182,12 +180,10 @@ class MovedLedger:
     def unpacked(cls, record: bytes, arrays: Sequence[Array]) -> MovedLedger:
         """Returns what `packed` gave. Raises InvalidArgumentError if it is malformed."""
         windows = MovedWindows.from_bytes(record)
-        n_saved = SavedLedger(windows.saved, ()).n_arrays
-        n_others = SavedLedger(windows.of_sessions, ()).n_arrays
-        if len(arrays) != n_saved + n_others:
-            raise InvalidArgumentError(
-                f"applied steps have {n_saved + n_others} results, got {len(arrays)}"
-            )
+        n_saved = windows.saved.n_arrays
+        n_results = n_saved + windows.of_sessions.n_arrays
+        if len(arrays) != n_results:
+            raise InvalidArgumentError(f"applied steps have {n_results} results, got {len(arrays)}")
         return cls(
             SavedLedger(windows.saved, tuple(arrays[:n_saved])),
             SavedLedger(windows.of_sessions, tuple(arrays[n_saved:])),

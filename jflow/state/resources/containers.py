@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 
@@ -280,30 +280,20 @@ class Containers:
         containers = list(containers)
         self.resources.clear(containers)
         freed = {"" if name == self.task.job else name for name in containers}
-
-        def is_freed(key: Hashable) -> bool:
-            assert isinstance(key, VariableId)
-            return key.container in freed
-
-        self._free(is_freed)
+        self._free(lambda key: key.container in freed)
 
     def end_session(self, owner: str) -> None:
         """Frees all variables and resources that belong to a session."""
         self.resources.end_session(owner)
-
-        def is_freed(key: Hashable) -> bool:
-            assert isinstance(key, VariableId)
-            return owner_of(key.container) == owner
-
-        self._free(is_freed)
+        self._free(lambda key: owner_of(key.container) == owner)
 
     def clear_all(self) -> None:
         """Frees everything."""
         self.resources.clear_all()
         self._free(lambda _: True)
 
-    def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
-        """Frees variables without stopping the programs that write them."""
+    def _free(self, is_freed: Callable[[Any], bool]) -> None:
+        """Frees variables by their ids, without stopping the programs that write them."""
         with self.lock:
             for variable_id in [*filter(is_freed, self._variables)]:
                 self._variables.pop(variable_id).charge(self.usage, 0)

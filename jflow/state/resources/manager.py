@@ -147,8 +147,8 @@ class ResourceManager:
 
         def charge(resource: object) -> None:
             if isinstance(resource, Charged):
-                n_bytes = resource.size_bytes + resource.held_bytes
-                resource.allowance.charge_to(self._usage, Account(key.container, creator), n_bytes)
+                account = Account(key.container, creator)
+                resource.allowance.charge_to(self._usage, account, resource.charged_bytes)
 
         cell.query(charge)
         self._cells[key] = cell
