@@ -123,8 +123,7 @@ class Transaction:
         self._containers = containers
         self._access = _TransactionAccess(self)
         self._entrance = _Entrance(self._access, containers)
-        self.entrance = Cell(self._entrance)
-        self._entrance.cell = self.entrance
+        self.entrance = self._entrance.cell
         self._staged: dict[VariableId, VariableState] = {}
         self._changed: set[VariableId] = set()
         self._leases: list[Lease] = []
@@ -331,7 +330,7 @@ class _Entrance(Resource):
     def __init__(self, access: Access, containers: Containers) -> None:
         self._access = access
         self._containers = containers
-        self.cell: Cell | None = None
+        self.cell = Cell(self)
         self._waiting: list[Attempt] = []
         self._end: OpError | None = None
         self.is_requested = False
@@ -361,7 +360,6 @@ class _Entrance(Resource):
         return self.granted() if cell.submit(self._access, self._then) else []
 
     def _then(self, _: Attempt) -> None:
-        assert self.cell is not None
         notify(self.cell.query(lambda entrance: entrance.granted()))
 
     def granted(self) -> list[Attempt]:
