@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from jflow.base.values import NUMBERS, Array, string, to_physical
-from jflow.errors import DataLossError, NotFoundError, UnimplementedError
+from jflow.errors import DataLossError, UnimplementedError
 from jflow.state.checkpoint_files.bundle_index import BundleIndex, BundlePiece, BundleTensor
 from jflow.state.checkpoint_files.checkpoint import Checkpoint, SavedTensor
 from jflow.state.checkpoint_files.layout import bundle_shard_name, manifest_name
@@ -51,30 +51,24 @@ class BundleCheckpoint(Checkpoint):
         try:
             with prefix.storage.open(manifest_name(prefix.name)) as file:
                 index = BundleIndex(file)
-            self._tensors, self._n_shards = index.tensors, index.n_shards
-            self._open_shards()
+            self._tensors = index.tensors
+            self._open_shards(index.n_shards)
         except BaseException:
             self.close()
             raise
 
-    def _open_shards(self) -> None:
+    def _open_shards(self, n_shards: int) -> None:
         for key, tensor in self._tensors.items():
             for piece in tensor.pieces:
                 if piece.shard not in self._shards:
-                    self._shards[piece.shard] = self._open_shard(piece.shard)
+                    name = bundle_shard_name(self._prefix.name, piece.shard, n_shards)
+                    self._shards[piece.shard] = self._prefix.open(name)
                 shard = self._shards[piece.shard]
                 if piece.offset + piece.n_bytes > shard.n_bytes:
                     raise DataLossError(
                         f"{shard.path!r} is damaged: {key!r} has {piece.n_bytes} bytes at offset "
                         f"{piece.offset}, the file {shard.n_bytes}"
                     )
-
-    def _open_shard(self, number: int) -> FileSource:
-        name = bundle_shard_name(self._prefix.name, number, self._n_shards)
-        try:
-            return self._prefix.storage.open(name)
-        except NotFoundError as error:
-            raise DataLossError(f"{error.message}; it belongs to {self.path!r}") from error
 
     def verify(self) -> None:
         for key, tensor in self._tensors.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.checkpoint_files.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
 from jflow.state.checkpoint_files.prefix import CheckpointPrefix
 from jflow.state.checkpoint_files.regions import ReadBytes
@@ -30,10 +30,7 @@ class ShardReader:
     """
 
     def __init__(self, prefix: CheckpointPrefix, record: ShardRecord) -> None:
-        try:
-            self._file = prefix.storage.open(prefix.file(record.file))
-        except NotFoundError as error:
-            raise DataLossError(f"{error.message}; it belongs to {prefix.path!r}") from error
+        self._file = prefix.open(prefix.file(record.file))
         try:
             self._open(record)
         except BaseException:
