@@ -236,8 +236,8 @@ class Containers:
         cell.cancel(attempt, CancelledError("the snapshot was given up"))
         cell.unread(attempt)
 
-    def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
-        """Returns an attempt for `accesses` that leases these variables, or all, at one moment."""
+    def cut(self, wanted: Iterable[VariableId]) -> VariableCut:
+        """Returns an attempt for `accesses` that leases these variables at one moment."""
         return VariableCut(self._variables, wanted)
 
     def restoring(

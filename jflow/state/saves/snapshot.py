@@ -43,7 +43,7 @@ class SnapshotOfTask:
         self._containers = containers
         self._items, self._clients = items.items, items.clients
         self._cut = containers.cut(
-            [VariableId.of_state(one.state) for one in self._items if one.is_variable]
+            VariableId.of_state(one.state) for one in self._items if one.is_variable
         )
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}

@@ -87,18 +87,16 @@ class Cut(Attempt, ABC):
     and before any later one can change it.
 
     Attributes:
+      keys: the keys of the variables to read.
       n_missing: the number of variables that it has yet to read.
     """
 
-    __slots__ = ("n_missing",)
+    __slots__ = ("keys", "n_missing")
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Iterable[Hashable]) -> None:
         super().__init__()
+        self.keys = frozenset(keys)
         self.n_missing = 0
-
-    @abstractmethod
-    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
-        """Returns the keys of the variables to read, given those being written; called once."""
 
     @abstractmethod
     def take(self, key: Hashable) -> None:
@@ -199,10 +197,8 @@ class AccessQueue(Resource):
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
 
     def _begin_cut(self, cut: Cut) -> list[Attempt]:
-        written = self._writers.keys()
-        keys = cut.keys(written)
-        for key in keys:
-            if key in written:
+        for key in cut.keys:
+            if key in self._writers:
                 self._cuts.setdefault(key, []).append(cut)
                 cut.n_missing += 1
             else:

@@ -11,7 +11,7 @@ step waits for longer than that copy takes, and no donation can invalidate the l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -135,28 +135,20 @@ class VariableCut(Cut):
 
     Args:
       variables: all variables of the task.
-      wanted: which of them to lease; all if None.
+      wanted: which of them to lease.
 
     Attributes:
       leased: the leased values. Those of variables that were not initialized are missing.
     """
 
-    __slots__ = ("_variables", "_wanted", "leased")
+    __slots__ = ("_variables", "leased")
 
     def __init__(
-        self,
-        variables: Mapping[VariableId, VariableState],
-        wanted: Collection[VariableId] | None = None,
+        self, variables: Mapping[VariableId, VariableState], wanted: Iterable[VariableId]
     ) -> None:
-        super().__init__()
+        super().__init__(wanted)
         self._variables = variables
-        self._wanted = wanted
         self.leased: dict[VariableId, LeasedVariable] = {}
-
-    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
-        if self._wanted is not None:
-            return {*self._wanted}
-        return {*self._variables, *being_written}  # the latter may be about to be initialized
 
     def take(self, key: Hashable) -> None:
         assert isinstance(key, VariableId)
