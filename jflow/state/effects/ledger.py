@@ -255,19 +255,18 @@ class Ledger:
 
     # Windows ----------------------------------------------------------------------------------
 
-    def saved_windows(self, clients: str = "") -> Iterator[tuple[_Window, LedgerWindow]]:
-        """Yields the windows that checkpoints keep, by client and epoch.
+    def windows(
+        self, clients: str = "", *, is_saved: bool = True
+    ) -> Iterator[tuple[_Window, LedgerWindow]]:
+        """Yields the windows that checkpoints keep or do not keep, by client and epoch.
 
         Args:
           clients: how the names of the clients begin; "" for all.
+          is_saved: whether checkpoints keep them.
         """
-        for key, window in self.windows():
-            if window.is_saved and key[0].startswith(clients):
+        for key, window in self._windows.items():
+            if window.is_saved == is_saved and key[0].startswith(clients):
                 yield key, window
-
-    def windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
-        """Yields all windows, by client and epoch."""
-        yield from self._windows.items()
 
     def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]], clients: str = "") -> None:
         """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch.
@@ -276,7 +275,7 @@ class Ledger:
           windows: those of a checkpoint.
           clients: how the names of the clients begin whose windows are replaced; "" for all.
         """
-        for key, window in [*self.saved_windows(clients)]:
+        for key, window in [*self.windows(clients)]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
             for sequence in window.entries.keys() - active.keys():
                 self._drop(window.entries[sequence])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, ClassVar
 
 from jflow.base.packing import Limits, Meta, Record, Size
@@ -69,25 +70,16 @@ class SavedLedger:
     arrays: tuple[Array, ...]
 
     @classmethod
-    def of(cls, ledger: Ledger, clients: str = "") -> SavedLedger:
+    def of(cls, ledger: Ledger, clients: str = "", *, is_saved: bool = True) -> SavedLedger:
         """Returns the steps that a ledger has as applied, and their results.
 
         Args:
-          ledger: the ledger.
-          clients: how the names of the clients begin whose steps are meant; "" for all.
+          ledger, clients: as for `Ledger.windows`.
+          is_saved: False for the steps of sessions, which checkpoints do not keep.
         """
-        return cls._of_windows(ledger.saved_windows(clients))
-
-    @classmethod
-    def of_sessions(cls, ledger: Ledger) -> SavedLedger:
-        """Returns the applied steps of sessions, which checkpoints do not keep."""
-        return cls._of_windows(one for one in ledger.windows() if not one[1].is_saved)
-
-    @classmethod
-    def _of_windows(cls, found: Iterable[tuple[tuple[str, int], LedgerWindow]]) -> SavedLedger:
         arrays: list[Array] = []
         windows = []
-        for (client, epoch), window in found:
+        for (client, epoch), window in ledger.windows(clients, is_saved=is_saved):
             effects = []
             for sequence, entry in window.entries.items():
                 if entry.phase is Phase.COMMITTED:
@@ -108,11 +100,12 @@ class SavedLedger:
         for saved in self.saved.windows:
             window = LedgerWindow(saved.acknowledged, is_saved)
             for effect in saved.effects:
+                n_results = effect.n_results
                 window.entries[effect.sequence] = LedgerEntry(
                     fence=effect.attempt,
                     attempt=effect.attempt,
                     phase=Phase.COMMITTED,
-                    results=_next_results(rest, effect.n_results),
+                    results=None if n_results < 0 else tuple(islice(rest, n_results)),
                 )
             windows.append(((saved.client, saved.epoch), window))
         return windows
@@ -169,7 +162,7 @@ class MovedLedger:
     def of(cls, ledger: Ledger) -> MovedLedger:
         """Returns the applied steps of a ledger."""
         wide = tuple(WideStep(*key, attempt, tasks) for key, attempt, tasks in ledger.wide_steps())
-        return cls(SavedLedger.of(ledger), SavedLedger.of_sessions(ledger), wide)
+        return cls(SavedLedger.of(ledger), SavedLedger.of(ledger, is_saved=False), wide)
 
     def packed(self) -> tuple[bytes, list[Array]]:
         """Returns the record, and the results."""
@@ -216,7 +209,3 @@ class MovedLedger:
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
 """The saved ledger of a task that has applied no step yet."""
-
-
-def _next_results(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
-    return None if n_results < 0 else tuple(next(rest) for _ in range(n_results))
