@@ -12,7 +12,7 @@ from jflow.state.records.hashing import buckets_of
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.kernel import Kernel, KernelRun, wait_for
 from jflow.state.resources.lookup_table.state import InitializeTable, LookupTable, TableEntries
-from jflow.state.resources.lookup_table.text_file import TextColumn, column_of, read_lines
+from jflow.state.resources.lookup_table.text_file import column_of, read_lines
 from jflow.state.resources.tensors import check_fits
 
 
@@ -43,7 +43,7 @@ def _initialize_from_file(
         raise InvalidArgumentError(f"delimiter should be only 1 char, got {delimiter!r}")
     lines = read_lines(name, table.open(name), vocab_size)
     keys, own = (
-        column_of(lines, TextColumn(index, dtype), separator, value_index_offset)
+        column_of(lines, index, dtype, separator, value_index_offset)
         for index, dtype in (
             (key_index, table.spec.key_dtype),
             (value_index, table.spec.value_dtype),
