@@ -63,17 +63,13 @@ class RandomState(QueuedResource[RandomStateSnapshot]):
       n_drawn: how many keys were drawn.
     """
 
+    spec: RandomStateSpec
     saved_as = RandomStateSnapshot
 
     def __init__(self, spec: RandomStateSpec, name: str) -> None:
-        super().__init__(DrawKey)
-        self.spec: RandomStateSpec = spec
-        self.name = name
+        super().__init__(spec, name, DrawKey)
         self.n_drawn = 0
         self.words = spec.seed if spec.seed is not None else _entropy()
-
-    def __str__(self) -> str:
-        return f"random state {self.name!r}"
 
     def clear(self) -> None:
         self.n_drawn = 0

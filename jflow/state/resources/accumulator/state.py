@@ -38,9 +38,7 @@ class Accumulator(QueuedResource[AccumulatorSnapshot]):
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
         apply = ApplySparse if spec.is_sparse else ApplyGradient
-        super().__init__(apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
         self.gradient_sum: DenseSum | SparseSum = (SparseSum if spec.is_sparse else DenseSum)(
             spec, name
         )

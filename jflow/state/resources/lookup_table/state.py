@@ -151,14 +151,9 @@ class LookupTable(QueuedResource[LookupTableSnapshot]):
     saved_as = LookupTableSnapshot
 
     def __init__(self, spec: LookupTableSpec, name: str, open_: Open) -> None:
-        super().__init__(InitializeTable)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, InitializeTable)
         self.open = open_
         self.entries: TableEntries | None = None
-
-    def __str__(self) -> str:
-        return f"lookup table {self.name!r}"
 
     def initialized(self) -> TableEntries:
         """Returns the entries. Raises FailedPreconditionError if there are none yet."""

@@ -54,9 +54,7 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
     saved_as = QueueSnapshot
 
     def __init__(self, spec: QueueSpec, name: str, rng: np.random.Generator) -> None:
-        super().__init__(QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
         self.is_closed = False
         self.allowance = Allowance()
         self._rng = rng
