@@ -12,8 +12,6 @@ from jflow.state.checkpoint_files.prefix import CheckpointPrefix
 from jflow.state.checkpoint_files.regions import ReadBytes
 from jflow.state.records.crc32c import checksum
 
-_SUM_BYTES = 4
-
 
 class ShardReader:
     """A shard open for reading.
