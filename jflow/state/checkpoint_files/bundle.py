@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from jflow.base.values import NUMBERS, Array, string, to_physical
-from jflow.errors import DataLossError, NotFoundError, UnimplementedError
-from jflow.state.checkpoint_files.bundle_index import BundleIndex, BundlePiece
+from jflow.errors import DataLossError, UnimplementedError
+from jflow.state.checkpoint_files.bundle_index import BundleIndex, BundlePiece, BundleTensor
 from jflow.state.checkpoint_files.checkpoint import Checkpoint, SavedTensor
-from jflow.state.checkpoint_files.layout import (
-    MANIFEST_MAGIC,
-    bundle_shard_name,
-    manifest_name,
-)
+from jflow.state.checkpoint_files.layout import bundle_shard_name, manifest_name
 from jflow.state.checkpoint_files.prefix import CheckpointPrefix
 from jflow.state.checkpoint_files.regions import TensorBox, read_box, read_pieces
 from jflow.state.checkpoint_files.sorted_table import varint
-from jflow.state.checkpoint_files.storage import CheckpointStorage, FileSource
+from jflow.state.checkpoint_files.storage import FileSource
 from jflow.state.records.crc32c import extended, masked
-from jflow.state.resources.snapshot import Snapshot
 
 _CHUNK_BYTES = 4 << 20
 _SUM_BYTES = 4
@@ -44,6 +40,8 @@ class BundleCheckpoint(Checkpoint):
       UnimplementedError: if the index is compressed, big-endian, or of a later version.
     """
 
+    _tensors: Mapping[str, BundleTensor]
+
     def __init__(self, prefix: CheckpointPrefix) -> None:
         self.path = prefix.path
         self.about = {}
@@ -51,21 +49,20 @@ class BundleCheckpoint(Checkpoint):
         self._shards: dict[int, FileSource] = {}
         self._verified: set[BundlePiece] = set()
         try:
-            file = prefix.storage.open(manifest_name(prefix.name))
-            try:
-                self._index = BundleIndex(file)
-            finally:
-                file.close()
-            self._open_shards()
+            with prefix.storage.open(manifest_name(prefix.name)) as file:
+                index = BundleIndex(file)
+            self._tensors = index.tensors
+            self._open_shards(index.n_shards)
         except BaseException:
             self.close()
             raise
 
-    def _open_shards(self) -> None:
-        for key, tensor in self._index.tensors.items():
+    def _open_shards(self, n_shards: int) -> None:
+        for key, tensor in self._tensors.items():
             for piece in tensor.pieces:
                 if piece.shard not in self._shards:
-                    self._shards[piece.shard] = self._open_shard(piece.shard)
+                    name = bundle_shard_name(self._prefix.name, piece.shard, n_shards)
+                    self._shards[piece.shard] = self._prefix.open(name)
                 shard = self._shards[piece.shard]
                 if piece.offset + piece.n_bytes > shard.n_bytes:
                     raise DataLossError(
@@ -73,29 +70,8 @@ class BundleCheckpoint(Checkpoint):
                         f"{piece.offset}, the file {shard.n_bytes}"
                     )
 
-    def _open_shard(self, number: int) -> FileSource:
-        name = bundle_shard_name(self._prefix.name, number, self._index.n_shards)
-        try:
-            return self._prefix.storage.open(name)
-        except NotFoundError as error:
-            raise DataLossError(f"{error.message}; it belongs to {self.path!r}") from error
-
-    def keys(self) -> list[str]:
-        return sorted(self._index.tensors)
-
-    def info(self, key: str) -> SavedTensor:
-        if key not in self._index.tensors:
-            raise self._missing_error(key, "tensors", self.keys())
-        return self._index.tensors[key].info
-
-    def state_keys(self) -> list[str]:
-        return []
-
-    def state(self, key: str) -> Snapshot:
-        raise self._missing_error(key, "states", [])
-
     def verify(self) -> None:
-        for key, tensor in self._index.tensors.items():
+        for key, tensor in self._tensors.items():
             for piece in tensor.pieces:
                 if tensor.info.stored == string.name:
                     self._strings(piece, key)
@@ -107,12 +83,15 @@ class BundleCheckpoint(Checkpoint):
             shard.close()
         self._prefix.close()
 
+    def _info(self, key: str) -> SavedTensor:
+        return self._tensors[key].info
+
     def _check(self, key: str, info: SavedTensor, box: TensorBox) -> None:
         if info.stored not in NUMBERS and info.stored != string.name:
             raise UnimplementedError(
                 f"{key!r} of {self.path!r} has TensorFlow's dtype {info.dtype}, which jflow lacks"
             )
-        common = (box.common(piece.box) for piece in self._index.tensors[key].pieces)
+        common = (box.common(piece.box) for piece in self._tensors[key].pieces)
         n_stored = sum(math.prod(one.shape) for one in common if one is not None)
         if n_stored != math.prod(box.shape):
             raise DataLossError(
@@ -121,7 +100,7 @@ class BundleCheckpoint(Checkpoint):
             )
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
-        pieces = self._index.tensors[key].pieces
+        pieces = self._tensors[key].pieces
         read_pieces(box, target, ((one.box, partial(self._read_piece, one, key)) for one in pieces))
         if info.dtype != info.stored:  # of fewer than eight bits, of which a byte has the lowest
             target[...] = to_physical(target.view(NUMBERS[info.dtype]))
@@ -135,13 +114,8 @@ class BundleCheckpoint(Checkpoint):
             self._compare(piece, key, extended(0, data))
         else:
             self._verify(piece, key)
-            shard = self._shards[piece.shard]
-            read_box(
-                lambda offset, data: shard.read_into(piece.offset + offset, data),
-                piece.box.shape,
-                box,
-                target,
-            )
+            read = self._shards[piece.shard].read_into
+            read_box(read, piece.box.shape, box, target, piece.offset)
 
     def _verify(self, piece: BundlePiece, key: str) -> None:
         """Reads a piece of numbers once, and raises DataLossError if it is damaged."""
@@ -186,19 +160,6 @@ class BundleCheckpoint(Checkpoint):
         strings = np.empty(len(lengths), object)
         strings[:] = [data[a:b] for a, b in pairwise(accumulate(lengths, initial=begin))]
         return strings.reshape(shape)
-
-
-def is_bundle(storage: CheckpointStorage, name: str) -> bool:
-    """Returns whether the index of a checkpoint is not a manifest of jflow's.
-
-    Raises:
-      NotFoundError: if there is none.
-    """
-    file = storage.open(manifest_name(name))
-    try:
-        return file.read(0, min(len(MANIFEST_MAGIC), file.n_bytes)) != MANIFEST_MAGIC
-    finally:
-        file.close()
 
 
 def _word(length: int) -> bytes:

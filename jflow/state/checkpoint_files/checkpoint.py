@@ -52,20 +52,22 @@ class Checkpoint(Closing, ABC):
 
     path: str
     about: Mapping[str, str]
+    _tensors: Mapping[str, object]
 
-    @abstractmethod
     def keys(self) -> list[str]:
         """Returns the keys of all tensors, sorted."""
+        return sorted(self._tensors)
 
-    @abstractmethod
     def info(self, key: str) -> SavedTensor:
         """Returns the dtype and shape of a tensor. Raises NotFoundError if there is none."""
+        if key not in self._tensors:
+            raise self._missing_error(key, "tensors", self.keys())
+        return self._info(key)
 
-    @abstractmethod
     def state_keys(self) -> list[str]:
         """Returns the keys of the states of resources, sorted."""
+        return []
 
-    @abstractmethod
     def state(self, key: str) -> Snapshot:
         """Returns the state of a resource.
 
@@ -73,6 +75,7 @@ class Checkpoint(Closing, ABC):
           DataLossError: if it is damaged.
           NotFoundError: if there is none.
         """
+        raise self._missing_error(key, "states", self.state_keys())
 
     @abstractmethod
     def verify(self) -> None:
@@ -83,6 +86,10 @@ class Checkpoint(Closing, ABC):
         """Closes the files."""
 
     @abstractmethod
+    def _info(self, key: str) -> SavedTensor:
+        """Returns the dtype and shape of a tensor that is there."""
+
+    @abstractmethod
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         """Reads a nonempty region of a tensor into an array."""
 
@@ -90,7 +97,7 @@ class Checkpoint(Closing, ABC):
         """Raises an error if a region cannot be read, before there is memory for it."""
 
     def __contains__(self, key: object) -> bool:
-        return key in self.keys()
+        return key in self._tensors
 
     def read(self, key: str, region: TensorRegion | None = None, out: Array | None = None) -> Array:
         """Returns a tensor, or a region of it, in physical form.

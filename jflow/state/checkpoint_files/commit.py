@@ -117,16 +117,13 @@ def read_manifest(storage: CheckpointStorage, name: str) -> Manifest:
       DataLossError: if it is damaged.
       NotFoundError: if there is none.
     """
-    file = storage.open(manifest_name(name))
-    try:
+    with storage.open(manifest_name(name)) as file:
         if file.n_bytes > MAX_MANIFEST_BYTES:
             raise DataLossError(
                 f"{file.path!r} is damaged: a manifest has at most {MAX_MANIFEST_BYTES} bytes, "
                 f"this file has {file.n_bytes}"
             )
         return Manifest.from_file(file.read(0, file.n_bytes), file.path)
-    finally:
-        file.close()
 
 
 def _current_save(storage: CheckpointStorage, name: str) -> str | None:

@@ -35,7 +35,11 @@ class LocalStorage(CheckpointStorage):
         self._descriptor = descriptor
 
     def create(self, name: str, n_bytes: int) -> FileSink:
-        return _LocalSink(self, name, n_bytes)
+        try:
+            descriptor = os.open(name, _WRITE, _MODE, dir_fd=self._descriptor)
+        except OSError as error:
+            raise failure(error, self.file(name), "created") from error
+        return _LocalSink(self, name, n_bytes, descriptor)
 
     def open(self, name: str) -> FileSource:
         try:
@@ -88,19 +92,12 @@ class LocalStorage(CheckpointStorage):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def open_new(self, name: str) -> int:
-        """Opens a new file for writing."""
-        try:
-            return os.open(name, _WRITE, _MODE, dir_fd=self._descriptor)
-        except OSError as error:
-            raise failure(error, self.file(name), "created") from error
-
 
 class _LocalSink(FileSink):
-    def __init__(self, storage: LocalStorage, name: str, n_bytes: int) -> None:
+    def __init__(self, storage: LocalStorage, name: str, n_bytes: int, descriptor: int) -> None:
         self._storage, self._name, self._n_wanted = storage, name, n_bytes
         self._n_written = 0
-        self._descriptor = storage.open_new(name)
+        self._descriptor = descriptor
 
     def write(self, data: memoryview) -> None:
         begin = self._n_written

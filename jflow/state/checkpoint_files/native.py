@@ -79,16 +79,6 @@ class NativeCheckpoint(Checkpoint):
         for key, pieces in self._tensors.items():
             self._check_whole(key, pieces)
 
-    def keys(self) -> list[str]:
-        return sorted(self._tensors)
-
-    def info(self, key: str) -> SavedTensor:
-        if key not in self._tensors:
-            raise self._missing_error(key, "tensors", self.keys())
-        entry = self._tensors[key][0].entry
-        rank = len(entry.full_shape)
-        return SavedTensor(entry.dtype, entry.full_shape, entry.stored, entry.shape[rank:])
-
     def state_keys(self) -> list[str]:
         return sorted(self._states)
 
@@ -112,6 +102,11 @@ class NativeCheckpoint(Checkpoint):
         for shard in self._shards:
             shard.close()
         self._prefix.close()
+
+    def _info(self, key: str) -> SavedTensor:
+        entry = self._tensors[key][0].entry
+        rank = len(entry.full_shape)
+        return SavedTensor(entry.dtype, entry.full_shape, entry.stored, entry.shape[rank:])
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         pieces = self._tensors[key]
@@ -149,13 +144,10 @@ def _read_piece(piece: _Piece, key: str, info: SavedTensor, box: TensorBox, targ
 def _read_whole(piece: _Piece, key: str) -> Array:
     """Reads a whole stored array."""
     entry = piece.entry
-    read = piece.shard.reader(entry, key)
-    if entry.stored != string.name:
-        array = empty(entry.shape, NUMBERS[entry.stored])
-        read_box(read, entry.shape, box_of((0,) * array.ndim, entry.shape), array)
-        return array
     data = empty((entry.n_bytes,), NUMBERS["uint8"])
-    read(0, data.data)
+    piece.shard.reader(entry, key)(0, data.data)
+    if entry.stored != string.name:
+        return data.view(NUMBERS[entry.stored]).reshape(entry.shape)
     try:
         strings, end = read_strings(data, math.prod(entry.shape))
     except ValueError as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from jflow.errors import PermissionDeniedError
-from jflow.state.checkpoint_files.bundle import BundleCheckpoint, is_bundle
+from jflow.state.checkpoint_files.bundle import BundleCheckpoint
 from jflow.state.checkpoint_files.checkpoint import Checkpoint
 from jflow.state.checkpoint_files.commit import exists
+from jflow.state.checkpoint_files.layout import MANIFEST_MAGIC, manifest_name
 from jflow.state.checkpoint_files.native import NativeCheckpoint
 from jflow.state.checkpoint_files.orbax import OrbaxCheckpoint, item_of
 from jflow.state.checkpoint_files.prefix import ANYWHERE, CheckpointPrefix, locate
@@ -44,8 +45,10 @@ def open_checkpoint(
 
 
 def _is_bundle(located: CheckpointPrefix) -> bool:
+    """Whether the index of a checkpoint is not a manifest of jflow's; closes it after an error."""
     try:
-        return is_bundle(located.storage, located.name)
+        with located.storage.open(manifest_name(located.name)) as file:
+            return file.read(0, min(len(MANIFEST_MAGIC), file.n_bytes)) != MANIFEST_MAGIC
     except BaseException:
         located.close()
         raise

@@ -22,7 +22,6 @@ from jflow.state.checkpoint_files.regions import TensorBox
 from jflow.state.checkpoint_files.remote import SEPARATOR
 from jflow.state.records.extras import needed
 from jflow.state.records.failures import failure
-from jflow.state.resources.snapshot import Snapshot
 
 _TREE, _ITEM = "_METADATA", "default"
 _UNFINISHED = ".orbax-checkpoint-tmp"
@@ -57,24 +56,10 @@ class OrbaxCheckpoint(Checkpoint):
         self._names = [
             jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves
         ]
-        self._tensors = {
+        self._tensors: dict[str, SavedTensor] = {
             name: _saved_tensor(leaf.shape, np.dtype(leaf.dtype))
             for name, (_, leaf) in zip(self._names, leaves, strict=True)
         }
-
-    def keys(self) -> list[str]:
-        return sorted(self._tensors)
-
-    def info(self, key: str) -> SavedTensor:
-        if key not in self._tensors:
-            raise self._missing_error(key, "tensors", self.keys())
-        return self._tensors[key]
-
-    def state_keys(self) -> list[str]:
-        return []
-
-    def state(self, key: str) -> Snapshot:
-        raise self._missing_error(key, "states", [])
 
     def verify(self) -> None:
         for key in self._tensors:
@@ -82,6 +67,9 @@ class OrbaxCheckpoint(Checkpoint):
 
     def close(self) -> None:
         self._handler.close()
+
+    def _info(self, key: str) -> SavedTensor:
+        return self._tensors[key]
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         target[...] = to_physical(self._restore_tensor(key))[box.index]

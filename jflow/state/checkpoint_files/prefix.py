@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from jflow.base.handles import Closing
-from jflow.errors import InvalidArgumentError
+from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from jflow.state.checkpoint_files.local import LocalStorage
 from jflow.state.checkpoint_files.remote import SEPARATOR, RemoteStorage
-from jflow.state.checkpoint_files.storage import CheckpointStorage
+from jflow.state.checkpoint_files.storage import CheckpointStorage, FileSource
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 
 ANYWHERE = AllowedDirectories.anywhere(CHECKPOINTS)
@@ -47,6 +47,13 @@ class CheckpointPrefix(Closing):
     def file(self, suffix: str) -> str:
         """Returns the name of a file of the checkpoint."""
         return f"{self.name}.{suffix}"
+
+    def open(self, name: str) -> FileSource:
+        """Opens a file of the checkpoint by its name. Raises DataLossError if it is missing."""
+        try:
+            return self.storage.open(name)
+        except NotFoundError as error:
+            raise DataLossError(f"{error.message}; it belongs to {self.path!r}") from error
 
     def close(self) -> None:
         """Closes the directory."""

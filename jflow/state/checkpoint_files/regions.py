@@ -106,34 +106,30 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     return memory[start : start + n_bytes].view(dtype).reshape(shape)
 
 
-def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array) -> None:
+def read_box(
+    read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array, offset: int = 0
+) -> None:
     """Reads a region of a stored array, with a few MiB of temporary memory.
 
     Args:
-      read: reads bytes of the array, which is in C order.
-      shape: the shape of the array.
+      read: reads bytes.
+      shape: the shape of the array, which is in C order.
       box: the region, not empty.
       target: an array or view of the shape of the region and the dtype of the array.
+      offset: where the array begins.
     """
-    _read(read, 0, tuple(shape), box, target)
-
-
-def _read(
-    read: ReadBytes, offset: int, shape: tuple[int, ...], box: TensorBox, target: Array
-) -> None:
-    """Like `read_box`, for an array that begins at an offset."""
     if not shape:
         read(offset, _bytes_of(target))
         return
     (low, *lows), (high, *highs) = box
     row_bytes = math.prod(shape[1:]) * target.itemsize
-    has_whole_rows = not any(lows) and tuple(highs) == shape[1:]
+    has_whole_rows = not any(lows) and tuple(highs) == tuple(shape[1:])
     inner = TensorBox(tuple(lows), tuple(highs))
     if has_whole_rows and target.flags.c_contiguous:
         read(offset + low * row_bytes, _bytes_of(target))
     elif row_bytes > _CHUNK_BYTES:
         for row in range(low, high):
-            _read(read, offset + row * row_bytes, shape[1:], inner, target[row - low])
+            read_box(read, shape[1:], inner, target[row - low], offset + row * row_bytes)
     else:
         n_rows = max(1, _CHUNK_BYTES // row_bytes)
         for row in range(low, high, n_rows):

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
-from array import array as machine_array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -210,9 +208,9 @@ class _Plan:
         self.n_bytes = len(self.head) + self._offset + len(self.table) + self.n_sums
 
     def _add_tensor(self, item: Item) -> TensorEntry:
-        if item.slice is None:
-            return self._add(item.key, item.key, item.array, item.dtype, None, item)
-        name = f"{item.key}[{', '.join(map(str, item.slice.var_offset))}]"
+        name = item.key
+        if item.slice is not None:
+            name += f"[{', '.join(map(str, item.slice.var_offset))}]"
         return self._add(name, item.key, item.array, item.dtype, item.slice, item)
 
     def _add_state(self, item: Item) -> StateEntry:
@@ -267,7 +265,7 @@ def _check_keys(items: Sequence[Item]) -> None:
 
 def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> int:
     """Writes a shard; returns the CRC of the header, the table and the checksums."""
-    sums = machine_array("I")
+    sums: list[int] = []
     sink.write(memoryview(plan.head))
     for number, planned in enumerate(plan.arrays):
         for block in _blocks(planned):
@@ -277,9 +275,7 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
             written(planned.item)
         if number == len(plan.arrays) // 2:
             failpoint("checkpoint.in_shard")
-    if sys.byteorder == "big":
-        sums.byteswap()
-    tail = plan.table, sums.tobytes()
+    tail = plan.table, np.array(sums, "<u4").tobytes()
     for data in tail:
         sink.write(memoryview(data))
     return checksum(plan.head + tail[0] + tail[1])

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.checkpoint_files.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
 from jflow.state.checkpoint_files.prefix import CheckpointPrefix
 from jflow.state.checkpoint_files.regions import ReadBytes
-from jflow.state.checkpoint_files.storage import FileSource
 from jflow.state.records.crc32c import checksum
-
-_SUM_BYTES = 4
 
 
 class ShardReader:
@@ -31,10 +28,7 @@ class ShardReader:
     """
 
     def __init__(self, prefix: CheckpointPrefix, record: ShardRecord) -> None:
-        try:
-            self._file: FileSource = prefix.storage.open(prefix.file(record.file))
-        except NotFoundError as error:
-            raise DataLossError(f"{error.message}; it belongs to {prefix.path!r}") from error
+        self._file = prefix.open(prefix.file(record.file))
         try:
             self._open(record)
         except BaseException:
@@ -77,7 +71,17 @@ class ShardReader:
           entry: the entry.
           key: the tensor or state, for messages.
         """
-        return _EntryReader(self._file, entry, key, self._begin, self.table, self._sums).read
+        return _EntryReader(self, entry, key).read
+
+    def read_block(self, number: int, entry: TensorEntry, key: str, data: memoryview) -> None:
+        """Reads a whole block of an entry. Raises DataLossError if its checksum is wrong."""
+        offset = self._begin + entry.offset + number * self.table.block_bytes
+        self._file.read_into(offset, data)
+        if checksum(np.frombuffer(data, np.uint8)) != self._sums[entry.first_sum + number]:
+            raise DataLossError(
+                f"{self._file.path!r} is damaged: wrong CRC of {key!r}, offset {offset} to "
+                f"{offset + len(data)}"
+            )
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
         """Yields all entries with the key of the tensor or state that each belongs to."""
@@ -119,41 +123,23 @@ class _EntryReader:
     A block that is wanted as a whole is read to where it is wanted; the last other one is kept.
     """
 
-    def __init__(
-        self,
-        file: FileSource,
-        entry: TensorEntry,
-        key: str,
-        begin: int,
-        table: ShardTable,
-        sums: np.ndarray[tuple[int], np.dtype[np.uint32]],
-    ) -> None:
-        self._file, self._entry, self._key, self._sums = file, entry, key, sums
-        self._begin = begin + entry.offset
-        self._block_bytes = table.block_bytes
+    def __init__(self, shard: ShardReader, entry: TensorEntry, key: str) -> None:
+        self._shard, self._entry, self._key = shard, entry, key
         self._block: tuple[int, memoryview] = (-1, memoryview(b""))
 
     def read(self, offset: int, data: memoryview) -> None:
         """Fills a buffer from an offset on. Raises DataLossError if a checksum is wrong."""
         end = offset + len(data)
-        size = self._block_bytes
+        shard, size = self._shard, self._shard.table.block_bytes
         for number in range(offset // size, -(-end // size)):
             first, last = number * size, min((number + 1) * size, self._entry.n_bytes)
             if offset <= first and last <= end:
-                self._read_block(number, data[first - offset : last - offset])
+                wanted = data[first - offset : last - offset]
+                shard.read_block(number, self._entry, self._key, wanted)
                 continue
             if self._block[0] != number:
                 block = memoryview(bytearray(last - first))
-                self._read_block(number, block)
+                shard.read_block(number, self._entry, self._key, block)
                 self._block = number, block
             low, high = max(first, offset), min(last, end)
             data[low - offset : high - offset] = self._block[1][low - first : high - first]
-
-    def _read_block(self, number: int, data: memoryview) -> None:
-        offset = self._begin + number * self._block_bytes
-        self._file.read_into(offset, data)
-        if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
-            raise DataLossError(
-                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {offset} to "
-                f"{offset + len(data)}"
-            )

@@ -27,7 +27,7 @@ class FileSink(ABC):
         """Removes the file."""
 
 
-class FileSource(ABC):
+class FileSource(Closing, ABC):
     """A file open for reading.
 
     Attributes:
@@ -55,6 +55,9 @@ class FileSource(ABC):
         data = bytearray(n_bytes)
         self.read_into(offset, memoryview(data))
         return bytes(data)
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
 
 
 class CheckpointStorage(Closing, ABC):

@@ -15,9 +15,9 @@ from jflow.base.drivers.driver import Mutex
 from jflow.base.failpoints import async_failpoint
 from jflow.base.roles import AccessRole
 from jflow.base.values import Array
-from jflow.errors import AbortedError, DataLossError, InvalidArgumentError, OpError
+from jflow.errors import AbortedError, DataLossError, OpError
 from jflow.state.core.remote import remote
-from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task, every
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task, every, parsed_task
 from jflow.state.effects import Earlier, Effect, EffectKey, Ledger, Phase, kept_results, verdict
 from jflow.state.effects.effect import Staging
 from jflow.state.resources import Containers, SingleWrite, Transaction, VariableId
@@ -55,21 +55,6 @@ class WritesOfTask:
 
     variables: frozenset[VariableId]
     n_programs: int
-
-    def effect(
-        self, containers: Containers, effect: Effect, *, is_alone: bool, is_wide: bool
-    ) -> StepEffect:
-        """Returns the object that keeps the writes of an attempt until they are applied.
-
-        Args:
-          containers: the state of the task.
-          effect: the attempt.
-          is_alone: whether no other task takes part in the step.
-          is_wide: whether it writes on other tasks, too.
-        """
-        if is_alone and self.n_programs == 1:
-            return SingleWrite(containers, effect)
-        return Transaction(containers, effect, self.variables, is_wide=is_wide)
 
 
 def repeated(effect: Effect, earlier: Earlier) -> list[Array]:
@@ -166,18 +151,20 @@ class TaskEffects:
         if (action := async_failpoint("worker.before_effect")) is not None:
             await action
         containers.ledger(Ledger.begin_attempt, effect, staging.participants)
+        if staging.is_alone and writes.n_programs == 1:
+            return await self._run_alone(effect, SingleWrite(containers, effect), run)
         is_wide = len(staging.participants) > 1
-        writer = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
+        transaction = Transaction(containers, effect, writes.variables, is_wide=is_wide)
         if staging.is_alone:
-            return await self._run_alone(effect, writer, run)
-        assert isinstance(writer, Transaction)
-        return await self._run_on_task(effect, writer, staging.participants, run)
+            return await self._run_alone(effect, transaction, run)
+        return await self._run_staged(staging, transaction, run)
 
-    async def _run_on_task(
-        self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
+    async def _run_staged(
+        self, staging: Staging, transaction: Transaction, run: _Run
     ) -> list[Array]:
-        key, containers = effect.key, self._state.containers
-        step = self._open[key] = _Open(effect, transaction, participants, effect.again())
+        effect, containers = staging.effect, self._state.containers
+        key = effect.key
+        step = self._open[key] = _Open(effect, transaction, staging.participants, effect.again())
         self._of_caller.add(key)
         try:
             values = await run(transaction)
@@ -201,7 +188,9 @@ class TaskEffects:
                 if started_run.is_done
                 else await self._complete(effect, writer, started_run)
             )
-            _finish(containers, effect, writer, values)
+            results = kept_results(values, is_saved=effect.is_saved)
+            containers.ledger(Ledger.finish, effect, results)
+            writer.commit()
         except BaseException as error:
             _give_up(containers, effect, writer, error)
             raise
@@ -336,19 +325,6 @@ class TaskEffects:
         return await call_task(self._state.tasks, task, method, RECONNECT_TIMEOUT_S, *args)
 
 
-def _finish(
-    containers: Containers, effect: Effect, writer: StepEffect, values: Sequence[Array]
-) -> None:
-    """Records and applies an attempt on this task alone, keeping its results.
-
-    Raises:
-      SupersededError: if a later attempt has taken over, and nothing was applied.
-    """
-    results = kept_results(values, is_saved=effect.is_saved)
-    containers.ledger(Ledger.finish, effect, results)
-    writer.commit()
-
-
 def _give_up(
     containers: Containers, effect: Effect, writer: StepEffect, error: BaseException
 ) -> None:
@@ -391,7 +367,8 @@ async def take_over(
     by_task: dict[Task, Earlier] = dict(zip(written_tasks, replies, strict=True))
     # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
     # such a task is lost, what it had is lost as well.
-    for task in _other_tasks(by_task.values()) - by_task.keys():
+    names = {name for earlier in by_task.values() for name in earlier.participants}
+    for task in {*map(parsed_task, names)} - by_task.keys():
         with suppress(OpError):
             by_task[task] = await call(task, TaskEffects.take_over, effect)
     applied = verdict(by_task.values())
@@ -411,14 +388,3 @@ async def _decide(
     decided_effect = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
     results = applied.results if applied is not None and is_commit else None
     await call(task, TaskEffects.decide, decided_effect, effect.attempt, is_commit, results)
-
-
-def _other_tasks(reports: Iterable[Earlier]) -> set[Task]:
-    return {_task(name) for earlier in reports for name in earlier.participants}
-
-
-def _task(name: str) -> Task:
-    try:
-        return Task.parse(name)
-    except ValueError as error:
-        raise InvalidArgumentError(f"a task of a step cannot be read: {error}") from None

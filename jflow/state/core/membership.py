@@ -30,7 +30,14 @@ from jflow.errors import (
 )
 from jflow.state.core.mover import StateMover
 from jflow.state.core.remote import remote
-from jflow.state.core.task import ClusterView, TaskCalls, TasksOfCluster, call_task, within
+from jflow.state.core.task import (
+    ClusterView,
+    TaskCalls,
+    TasksOfCluster,
+    call_task,
+    parsed_task,
+    within,
+)
 from jflow.state.members import MemberList
 from jflow.state.moves import MovedError, StateId
 
@@ -345,9 +352,9 @@ class ClusterMembers:
         """
         async with within(self._servers, deadline, f"draining {task}"):
             members = self._own.members
-            leaving = _parsed(task)
+            leaving = parsed_task(task)
             members.check(leaving)
-            heir = _parsed(successor) if successor else _next_of_job(members, leaving)
+            heir = parsed_task(successor) if successor else _next_of_job(members, leaving)
             members.without(leaving, heir)  # which checks them
             await self._check_ready(members, leaving, heir, connect_timeout)
             heir = await self._move(leaving, heir, hold_s, connect_timeout)
@@ -399,13 +406,6 @@ class ClusterMembers:
                 f"no task joins or leaves without {leader}, which changes the list of members"
             )
             raise
-
-
-def _parsed(name: str) -> Task:
-    try:
-        return Task.parse(name)
-    except ValueError as error:
-        raise InvalidArgumentError(str(error)) from None
 
 
 def _next_of_job(members: MemberList, task: Task) -> Task:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers import Job
@@ -81,7 +81,7 @@ class StateMover:
         self._move = Move(tasks, self._source_task, self._target_task)
         kind = _TaskCopies if states[0].kind == EVERYTHING else _StateCopies
         copied = (self._connected, self._name, self._source_task, self._target_task)
-        self._copies: _Copies = kind(*copied)
+        self._copies: _StateCopies = kind(*copied)
         self._calls: dict[Task, Job[None]] = {}
         self._error: OpError | None = None
 
@@ -184,19 +184,9 @@ class StateMover:
             ) from None
 
 
-class _Copies(Protocol):
-    """The copies of what moves, on their way from the source to the target."""
-
-    async def save(self) -> None:
-        """Copies what the source has."""
-
-    async def put(self) -> None:
-        """Gives it to the target."""
-
-
 @dataclass
 class _StateCopies:
-    """Copies of state of one device.
+    """The copies of state of one device, on their way from the source to the target.
 
     Attributes:
       connected: calls the tasks.
@@ -211,11 +201,11 @@ class _StateCopies:
     saved: SavedState | None = None
 
     async def save(self) -> None:
-        """See `_Copies`."""
+        """Copies what the source has."""
         self.saved = await self.connected.call(self.source, StateMoves.save, self.name)
 
     async def put(self) -> None:
-        """See `_Copies`."""
+        """Gives it to the target."""
         assert self.saved is not None
         saved, self.saved = self.saved, None
         await self.connected.call(self.target, StateMoves.put, self.name, *saved)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -139,7 +139,7 @@ class CheckpointSaver:
             raise
         finally:
             # Nothing that may be committed is removed; the next save removes it if it was not.
-            self._in_background(self._end(is_committed=is_committing))
+            self._driver.start(self._end(is_committed=is_committing))
         return self._report(sizes, start)
 
     async def restore(self) -> SaveReport:
@@ -172,7 +172,7 @@ class CheckpointSaver:
             await self._claim.spread(self._by_task)
             await self._run_undisturbed(put, is_consistent=True)
         except BaseException:
-            self._in_background(self.forget())
+            self._driver.start(self.forget())
             raise
         return self._report(sizes, start)
 
@@ -254,7 +254,7 @@ class CheckpointSaver:
             yield resume
         finally:
             gate.resume(name)
-            self._in_background(self._end_quietly(resume()))
+            self._driver.start(self._end_quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
         return await self._tasks.call(
@@ -287,9 +287,6 @@ class CheckpointSaver:
         """Awaits a call that ends something on a task; ignores errors, as a lost task ended it."""
         with suppress(OpError):
             await call
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._driver.start(work)
 
     # Calls ------------------------------------------------------------------------------------
 

@@ -339,7 +339,7 @@ class StateSaves:
                     sharding=state.spec.sharding,
                 )
                 for one, state in sorted(variables.items(), key=itemgetter(0))
-                if StateId(one.device, VARIABLE, one.container, one.name) not in without
+                if one.state not in without
             )
         )
 

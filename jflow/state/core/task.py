@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import CoreDriver, Event
-from jflow.errors import AbortedError, OpError
+from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.state.fencing import Fences
 from jflow.state.moves import Gate, StateId
@@ -85,6 +85,14 @@ class ParkedSteps(Protocol):
 
     def stay(self, states: Collection[StateId]) -> None:
         """Lets steps wait for state again, after `leave`."""
+
+
+def parsed_task(name: str) -> Task:
+    """Returns the task of a name. Raises InvalidArgumentError if it is malformed."""
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def new_name(driver: CoreDriver) -> str:

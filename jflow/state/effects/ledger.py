@@ -255,19 +255,18 @@ class Ledger:
 
     # Windows ----------------------------------------------------------------------------------
 
-    def saved_windows(self, clients: str = "") -> Iterator[tuple[_Window, LedgerWindow]]:
-        """Yields the windows that checkpoints keep, by client and epoch.
+    def windows(
+        self, clients: str = "", *, is_saved: bool = True
+    ) -> Iterator[tuple[_Window, LedgerWindow]]:
+        """Yields the windows that checkpoints keep or do not keep, by client and epoch.
 
         Args:
           clients: how the names of the clients begin; "" for all.
+          is_saved: whether checkpoints keep them.
         """
-        for key, window in self.windows():
-            if window.is_saved and key[0].startswith(clients):
+        for key, window in self._windows.items():
+            if window.is_saved == is_saved and key[0].startswith(clients):
                 yield key, window
-
-    def windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
-        """Yields all windows, by client and epoch."""
-        yield from self._windows.items()
 
     def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]], clients: str = "") -> None:
         """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch.
@@ -276,7 +275,7 @@ class Ledger:
           windows: those of a checkpoint.
           clients: how the names of the clients begin whose windows are replaced; "" for all.
         """
-        for key, window in [*self.saved_windows(clients)]:
+        for key, window in [*self.windows(clients)]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
             for sequence in window.entries.keys() - active.keys():
                 self._drop(window.entries[sequence])
@@ -323,7 +322,7 @@ class Ledger:
                     yield EffectKey(*window_key, sequence), entry.attempt, entry.participants
 
     def add_past(self, key: EffectKey, attempt: int) -> None:
-        """Adds a step that is past and was applied on another task, for those that ask."""
+        """Adds a step that is past and was applied, for another task that may have it staged."""
         self._past.setdefault(key, attempt)
         if len(self._past) > MAX_PAST:
             self._past.popitem(last=False)
@@ -389,13 +388,6 @@ class Ledger:
             return LedgerEntry(attempt=attempt, phase=phase)
         return entry
 
-    def _remember(self, key: EffectKey, entry: LedgerEntry) -> None:
-        """Remembers that a step was applied, for another task that may still have it staged."""
-        if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
-            self._past[key] = entry.attempt
-            if len(self._past) > MAX_PAST:
-                self._past.popitem(last=False)
-
     def _acknowledge(self, key: _Window, window: LedgerWindow, sequence: int) -> None:
         """Drops the entries before a sequence number, except active ones."""
         entries = window.entries
@@ -405,7 +397,8 @@ class Ledger:
             if number < sequence and entry is not None and entry.phase not in _OPEN:
                 if entry.results:
                     self._drop(entry)
-                self._remember(EffectKey(*key, number), entry)
+                if entry.phase is Phase.COMMITTED and len(entry.participants) > 1:
+                    self.add_past(EffectKey(*key, number), entry.attempt)
                 del entries[number]
         window.acknowledged = sequence
 

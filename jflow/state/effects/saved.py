@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, ClassVar
 
 from jflow.base.packing import Limits, Meta, Record, Size
@@ -48,6 +49,11 @@ class SavedWindows(Record, frozen=True):
 
     windows: tuple[SavedWindow, ...]
 
+    @property
+    def n_arrays(self) -> int:
+        """The number of results."""
+        return sum(max(one.n_results, 0) for window in self.windows for one in window.effects)
+
 
 @dataclass(frozen=True, eq=False)
 class SavedLedger:
@@ -64,25 +70,16 @@ class SavedLedger:
     arrays: tuple[Array, ...]
 
     @classmethod
-    def of(cls, ledger: Ledger, clients: str = "") -> SavedLedger:
+    def of(cls, ledger: Ledger, clients: str = "", *, is_saved: bool = True) -> SavedLedger:
         """Returns the steps that a ledger has as applied, and their results.
 
         Args:
-          ledger: the ledger.
-          clients: how the names of the clients begin whose steps are meant; "" for all.
+          ledger, clients: as for `Ledger.windows`.
+          is_saved: False for the steps of sessions, which checkpoints do not keep.
         """
-        return cls._of_windows(ledger.saved_windows(clients))
-
-    @classmethod
-    def of_sessions(cls, ledger: Ledger) -> SavedLedger:
-        """Returns the applied steps of sessions, which checkpoints do not keep."""
-        return cls._of_windows(one for one in ledger.windows() if not one[1].is_saved)
-
-    @classmethod
-    def _of_windows(cls, found: Iterable[tuple[tuple[str, int], LedgerWindow]]) -> SavedLedger:
         arrays: list[Array] = []
         windows = []
-        for (client, epoch), window in found:
+        for (client, epoch), window in ledger.windows(clients, is_saved=is_saved):
             effects = []
             for sequence, entry in window.entries.items():
                 if entry.phase is Phase.COMMITTED:
@@ -91,13 +88,6 @@ class SavedLedger:
                     arrays += entry.results or ()
             windows.append(SavedWindow(client, epoch, window.acknowledged, tuple(effects)))
         return cls(SavedWindows(tuple(windows)), tuple(arrays))
-
-    @property
-    def n_arrays(self) -> int:
-        """The number of arrays that the record describes."""
-        return sum(
-            max(effect.n_results, 0) for window in self.saved.windows for effect in window.effects
-        )
 
     def restore(self, ledger: Ledger, clients: str = "") -> None:
         """Replaces the saved part of a ledger with this one, of the clients that `of` describes."""
@@ -110,11 +100,12 @@ class SavedLedger:
         for saved in self.saved.windows:
             window = LedgerWindow(saved.acknowledged, is_saved)
             for effect in saved.effects:
+                n_results = effect.n_results
                 window.entries[effect.sequence] = LedgerEntry(
                     fence=effect.attempt,
                     attempt=effect.attempt,
                     phase=Phase.COMMITTED,
-                    results=_next_results(rest, effect.n_results),
+                    results=None if n_results < 0 else tuple(islice(rest, n_results)),
                 )
             windows.append(((saved.client, saved.epoch), window))
         return windows
@@ -171,7 +162,7 @@ class MovedLedger:
     def of(cls, ledger: Ledger) -> MovedLedger:
         """Returns the applied steps of a ledger."""
         wide = tuple(WideStep(*key, attempt, tasks) for key, attempt, tasks in ledger.wide_steps())
-        return cls(SavedLedger.of(ledger), SavedLedger.of_sessions(ledger), wide)
+        return cls(SavedLedger.of(ledger), SavedLedger.of(ledger, is_saved=False), wide)
 
     def packed(self) -> tuple[bytes, list[Array]]:
         """Returns the record, and the results."""
@@ -182,12 +173,10 @@ class MovedLedger:
     def unpacked(cls, record: bytes, arrays: Sequence[Array]) -> MovedLedger:
         """Returns what `packed` gave. Raises InvalidArgumentError if it is malformed."""
         windows = MovedWindows.from_bytes(record)
-        n_saved = SavedLedger(windows.saved, ()).n_arrays
-        n_others = SavedLedger(windows.of_sessions, ()).n_arrays
-        if len(arrays) != n_saved + n_others:
-            raise InvalidArgumentError(
-                f"applied steps have {n_saved + n_others} results, got {len(arrays)}"
-            )
+        n_saved = windows.saved.n_arrays
+        n_results = n_saved + windows.of_sessions.n_arrays
+        if len(arrays) != n_results:
+            raise InvalidArgumentError(f"applied steps have {n_results} results, got {len(arrays)}")
         return cls(
             SavedLedger(windows.saved, tuple(arrays[:n_saved])),
             SavedLedger(windows.of_sessions, tuple(arrays[n_saved:])),
@@ -220,7 +209,3 @@ class MovedLedger:
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
 """The saved ledger of a task that has applied no step yet."""
-
-
-def _next_results(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
-    return None if n_results < 0 else tuple(next(rest) for _ in range(n_results))

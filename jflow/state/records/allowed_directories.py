@@ -146,20 +146,6 @@ class AllowedDirectories:
         except OSError as error:
             raise _to_op_error(error, text, "make" if makes else "read") from error
 
-    def path(self, name: str | bytes) -> str:
-        """Resolves the name of a file, which may not exist yet, to an absolute path without links.
-
-        Links may change before the path is used; `open` does not have this race.
-
-        Raises:
-          InvalidArgumentError: if it is not a valid file name.
-          PermissionDeniedError: if it is outside the roots.
-        """
-        text = _checked_name(name)
-        if self._roots is None:
-            return os.path.realpath(text)
-        return os.path.join(*self._resolve(text))
-
     def open(self, name: str | bytes) -> BinaryIO:
         """Opens a regular file for reading.
 

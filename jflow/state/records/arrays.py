@@ -51,3 +51,30 @@ def equal(left: Array, right: Array) -> tuple[Array]:
 def not_equal(left: Array, right: Array) -> tuple[Array]:
     """Compares arrays elementwise; see `equal`."""
     return (~equal(left, right)[0],)
+
+
+def sparse_rows(counts: Array) -> tuple[Array, Array]:
+    """Returns the indices i64[n, 2] and the shape i64[2] of rows of values as a sparse matrix.
+
+    Args:
+      counts: i64[batch], the number of values in each row.
+    """
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shape = np.array([len(counts), counts.max(initial=0)], np.int64)
+    return np.stack((rows, places), axis=1), shape
+
+
+def padded_rows(values: Array, counts: Array, padding: object) -> Array:
+    """Returns rows of values, T[batch, longest, ...], with padding after the values of each.
+
+    Args:
+      values: T[n, ...], those of all rows in order.
+      counts: i64[batch], the number of values in each row.
+      padding: what is added.
+    """
+    longest = int(counts.max(initial=0))
+    result = np.full((len(counts), longest, *values.shape[1:]), padding, values.dtype)
+    # The mask selects the first `counts[i]` places of row i, in the order of `values`.
+    result[np.arange(longest) < counts[:, np.newaxis]] = values
+    return result

@@ -84,16 +84,13 @@ def open_records(
 _NUMBERS = "biufc"
 
 
-def decode_raw(
-    records: Array, *, out_type: str, little_endian: bool = True, fixed_length: int | None = None
-) -> tuple[Array]:
+def decode_raw(records: Array, *, out_type: str, little_endian: bool = True) -> tuple[Array]:
     """Reinterprets the bytes of records as numbers, out_type[..., n].
 
     Args:
-      records: string[...], all of one length unless `fixed_length` is given.
+      records: string[...], all of one length.
       out_type: name of the dtype of the numbers.
       little_endian: byte order of the numbers.
-      fixed_length: number of bytes to which each record is truncated or padded with zeros.
 
     Raises:
       InvalidArgumentError: if lengths differ or are not multiples of the dtype's size.
@@ -102,9 +99,7 @@ def decode_raw(
     if dtype.kind not in _NUMBERS:
         raise InvalidArgumentError(f"expected a dtype of numbers as out_type, got {out_type}")
     items: list[bytes] = records.reshape(-1).tolist()
-    if fixed_length is not None:
-        items = [item[:fixed_length].ljust(fixed_length, b"\0") for item in items]
-    length = len(items[0]) if items else fixed_length or 0
+    length = len(items[0]) if items else 0
     for i, item in enumerate(items):
         if len(item) != length:
             raise InvalidArgumentError(

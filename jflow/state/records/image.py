@@ -12,7 +12,6 @@ import numpy as np
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.extras import needed
-from jflow.state.records.strings import string_array
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _CHANNELS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -137,4 +136,4 @@ def _encode(image: Array, kind: str, channels: tuple[int, ...], **options: Any) 
     pixels = image[:, :, 0] if image.shape[2] == 1 else image
     out = io.BytesIO()
     pillow.fromarray(np.ascontiguousarray(pixels)).save(out, kind, **options)
-    return string_array([out.getvalue()]).reshape(())
+    return np.array(out.getvalue(), object)

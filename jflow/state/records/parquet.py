@@ -15,6 +15,8 @@ from jflow.state.records.arrow import ArrowBatches
 from jflow.state.records.example import BYTES, FLOATS, INTEGERS, encode_lists
 from jflow.state.records.reader import BlockRecords, count_of, text_of
 
+_BLOCK_ROWS = 256
+
 
 class ParquetRecords(BlockRecords):
     """Reads rows as serialized tf.train.Examples, for `parse_example`; keys are `file:row`, from 0.
@@ -75,7 +77,7 @@ class ParquetRecords(BlockRecords):
 
     def _kind_of(self, dtype: Any) -> int | None:
         types = self._batches.arrow.types
-        if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+        if _is_list(types, dtype):
             dtype = dtype.value_type
         if types.is_integer(dtype) or types.is_boolean(dtype):
             return INTEGERS
@@ -111,7 +113,6 @@ class ParquetBlocks:
       position: index of the first row to read.
       columns: names of the columns to read; None for all.
       record_defaults: by column name, the value to use for null; null in other columns is an error.
-      block_rows: maximum number of rows in a block.
 
     Attributes:
       columns: names of the columns that are read.
@@ -130,12 +131,10 @@ class ParquetBlocks:
         *,
         columns: Sequence[str] | None = None,
         record_defaults: Mapping[str, Any],
-        block_rows: int = 256,
     ) -> None:
         self._name, self._defaults = name, record_defaults
-        length = count_of(block_rows, name, "block_rows", 1)
         self._row = count_of(0 if position is None else position, name, "position")
-        self._batches = ArrowBatches(name, roots, columns, length, "Dataset.from_parquet")
+        self._batches = ArrowBatches(name, roots, columns, _BLOCK_ROWS, "Dataset.from_parquet")
         self.columns = [*self._batches.types]
         try:
             for column, dtype in self._batches.types.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
+from jflow.state.records.arrays import padded_rows, sparse_rows
 from jflow.state.records.example import (
     BYTES,
     FLOATS,
@@ -122,20 +123,14 @@ class FeatureValues:
                 f"expected a multiple of {size} values, because elements have shape {shape}, "
                 f"got {self._count(wrong)}",
             )
-        longest = int(self.counts.max(initial=0))
         padding = default.item() if default.size else b"" if self._dtype == "string" else 0
-        result = np.full((len(self.counts), longest), padding, self.flat.dtype)
-        # The mask selects the first `counts[i]` places of row i, in the order of `flat`.
-        result[np.arange(longest) < self.counts[:, None]] = self.flat
-        return result.reshape(len(self.counts), longest // max(size, 1), *shape)
+        rows = padded_rows(self.flat, self.counts, padding)
+        return rows.reshape(len(rows), rows.shape[1] // max(size, 1), *shape)
 
     def sparse(self) -> tuple[Array, Array, Array]:
         """Returns the indices i64[n, 2], the values dtype[n] and the shape i64[2]."""
-        rows = np.repeat(np.arange(len(self.counts)), self.counts)
-        starts = np.cumsum(self.counts) - self.counts
-        places = np.arange(len(rows)) - np.repeat(starts, self.counts)
-        shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
-        return np.stack((rows, places), axis=1), self.flat, shape
+        indices, shape = sparse_rows(self.counts)
+        return indices, self.flat, shape
 
     def _read_strings(self, lists: Lists) -> tuple[Array, Array]:
         parts = lists.contents

@@ -11,6 +11,7 @@ import numpy as np
 
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
+from jflow.state.records.arrays import padded_rows, sparse_rows
 from jflow.state.records.example import List, MalformedError, find_feature_lists
 from jflow.state.records.features import Column
 from jflow.state.records.lists import Lists, feature_error
@@ -88,7 +89,7 @@ def _parse_lists(
             results += _sparse(values, lengths)
         else:
             padding = b"" if dtype == "string" else 0
-            results.append(_padded(values.fixed(tuple(shape), _NO_DEFAULT), lengths, padding))
+            results.append(padded_rows(values.fixed(tuple(shape), _NO_DEFAULT), lengths, padding))
             all_lengths.append(lengths)
     return results, all_lengths
 
@@ -127,19 +128,9 @@ def _values(key: str, dtype: str, lists: Sequence[Sequence[List]], lengths: Arra
     return FeatureValues(key, dtype, Lists(kinds, contents), where)
 
 
-def _padded(rows: Array, lengths: Array, padding: object) -> Array:
-    """Returns rows, T[n, ...], as T[batch, longest, ...] with padding after each length."""
-    longest = int(lengths.max(initial=0))
-    result = np.full((len(lengths), longest, *rows.shape[1:]), padding, rows.dtype)
-    result[np.arange(longest) < lengths[:, np.newaxis]] = rows
-    return result
-
-
 def _sparse(values: FeatureValues, lengths: Array) -> tuple[Array, Array, Array]:
     """Returns the indices i64[n, 3], the values dtype[n] and the shape i64[3]."""
     indices, flat, shape = values.sparse()
-    examples = np.repeat(np.arange(len(lengths)), lengths)
-    times = np.arange(len(examples)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    rows, places = indices[:, 0], indices[:, 1]
-    dense_shape = np.array([len(lengths), lengths.max(initial=0), shape[1]], np.int64)
-    return np.stack((examples[rows], times[rows], places), axis=1), flat, dense_shape
+    features, outer_shape = sparse_rows(lengths)  # example and time of each feature
+    joined = np.concatenate((features[indices[:, 0]], indices[:, 1:]), axis=1)
+    return joined, flat, np.append(outer_shape, shape[1])

@@ -70,7 +70,7 @@ def serialize_many_sparse(indices: Array, values: Array, dense_shape: Array) -> 
     ends = np.searchsorted(rows, np.arange(n_rows + 1))
     shape = _packed(dense_shape[1:])
     # Rows without values share their strings, so that they take little time and memory.
-    nothing = (_packed(indices[:0, 1:]), _packed(values[:0]))
+    nothing = _packed_row(indices, values, 0, 0)
     packed = [
         part
         for start, end in pairwise(ends.tolist())

@@ -8,6 +8,7 @@ import numpy as np
 
 from jflow.base.values import Array, is_string_tensor
 from jflow.errors import InvalidArgumentError
+from jflow.state.records.arrays import sparse_rows
 from jflow.state.records.numbers import MalformedNumberError, parse_numbers
 
 _UNITS = ("BYTE", "UTF8_CHAR")
@@ -34,11 +35,8 @@ def string_split(
         for item in source.tolist()
     ]
     counts = np.array([len(row) for row in rows], np.int64)
-    row_of = np.repeat(np.arange(len(rows)), counts)
-    place = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    values = string_array(part for row in rows for part in row)
-    shape = np.array([len(rows), counts.max(initial=0)], np.int64)
-    return np.stack((row_of, place), axis=1), values, shape
+    indices, shape = sparse_rows(counts)
+    return indices, string_array(part for row in rows for part in row), shape
 
 
 def string_to_number(strings: Array, *, out_type: str = "float32") -> tuple[Array]:

@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 from jflow.base.values import Array, string
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.image import encode_png
-from jflow.state.records.strings import string_array
 from jflow.state.records.tensor_proto import tensor_proto
 from jflow.state.records.v1 import summary_pb2 as pb
 
@@ -151,7 +150,7 @@ def _message(*values: Any) -> bytes:
 
 
 def _result(data: bytes) -> Sequence[Array]:
-    return (string_array([data]).reshape(()),)
+    return (np.array(data, object),)
 
 
 SUMMARIES: Mapping[str, Callable[..., Sequence[Array]]] = {

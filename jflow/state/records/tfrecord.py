@@ -202,9 +202,8 @@ class TFRecordWriter(Closing):
 
     A record is written as a whole or not at all: on a full disk a call raises, and later ones go on
     once there is room. If a process ends before `close`, the file contains the records that were
-    flushed. A reader
-    returns those that are complete, and then raises DataLossError if the file ends within a record
-    or, if compressed, before the end of the data.
+    flushed. A reader returns those that are complete, and then raises DataLossError if the file
+    ends within a record or, if compressed, before the end of the data.
 
     Args:
       path: path of the file, which is replaced if it exists.

@@ -89,11 +89,3 @@ class Resource(ABC):
     def waiting(self) -> Iterable[Attempt]:
         """The attempts that were submitted and have not completed, each once."""
         return ()
-
-    @abstractmethod
-    def close(self, error: OpError) -> list[Attempt]:
-        """Discards the state for good: waiting and later attempts fail with `error`.
-
-        Returns:
-          All attempts that this completed, in order.
-        """

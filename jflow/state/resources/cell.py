@@ -47,14 +47,14 @@ class Cell:
             attempt.then = then
             completed = self._resource.submit(attempt)
             is_complete = attempt.is_complete
-        self._notify(completed, attempt)
+        notify(completed, attempt)
         return is_complete
 
     def cancel(self, attempt: Attempt, error: OpError) -> None:
         """Cancels an attempt unless it has completed; its `then` is not called."""
         with self._lock:
             completed = self._resource.cancel(attempt, error)
-        self._notify(completed, attempt)
+        notify(completed, attempt)
 
     def interrupt(self, attempt: Attempt, error: OpError) -> None:
         """Like `cancel`, from outside the waiting step: calls `then` if the attempt was waiting.
@@ -64,19 +64,20 @@ class Cell:
         with self._lock:
             is_waiting = attempt.then is not None and not attempt.is_complete
             completed = self._resource.cancel(attempt, error)
-        self._notify(completed, None if is_waiting else attempt)
+        notify(completed, None if is_waiting else attempt)
 
     def unread(self, attempt: Attempt) -> None:
         """Puts back the values of a completed attempt whose caller will not read them."""
         with self._lock:
             completed = self._resource.unread(attempt)
-        self._notify(completed, attempt)
+        notify(completed, attempt)
 
     def close(self, error: OpError) -> None:
         """Fails all waiting and later attempts."""
+        assert isinstance(self._resource, Snapshottable)
         with self._lock:
             completed = self._resource.close(error)
-        self._notify(completed, None)
+        notify(completed)
 
     def snapshot(self) -> Snapshot:
         """Returns a copy of the state. Raises as `Snapshottable.snapshot`."""
@@ -89,7 +90,7 @@ class Cell:
         assert isinstance(self._resource, Snapshottable)
         with self._lock:
             completed = self._resource.restore(snapshot)
-        self._notify(completed, None)
+        notify(completed)
 
     def query(self, read: Callable[[Any], T]) -> T:
         """Calls a function with the resource under its lock and returns its result."""
@@ -107,8 +108,9 @@ class Cell:
             attempts = islice(self._resource.waiting(), limit)
             return [(attempt, self._resource.reason(attempt)) for attempt in attempts]
 
-    @staticmethod
-    def _notify(completed: Iterable[Attempt], but: Attempt | None) -> None:
-        for attempt in completed:
-            if attempt is not but and attempt.then is not None:
-                attempt.then(attempt)
+
+def notify(completed: Iterable[Attempt], but: Attempt | None = None) -> None:
+    """Calls what waits for attempts that have completed, except one of them; without the lock."""
+    for attempt in completed:
+        if attempt is not but and attempt.then is not None:
+            attempt.then(attempt)

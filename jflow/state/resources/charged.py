@@ -19,13 +19,12 @@ class Charged:
     size_bytes: int
     held_bytes: int = 0
 
+    @property
+    def charged_bytes(self) -> int:
+        """What is charged to its account, or will be."""
+        return self.size_bytes + self.held_bytes
+
 
 def charged_bytes(cell: Cell) -> int:
     """Returns the bytes of the tensors that a resource keeps; 0 if it keeps none."""
-
-    def size(resource: object) -> int:
-        if not isinstance(resource, Charged):
-            return 0
-        return resource.size_bytes + resource.held_bytes
-
-    return cell.query(size)
+    return cell.query(lambda one: one.charged_bytes if isinstance(one, Charged) else 0)

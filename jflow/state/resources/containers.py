@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 
@@ -17,8 +17,7 @@ from jflow.state.effects import Ledger
 from jflow.state.journal import Journal, JournalEntry
 from jflow.state.quotas import Account, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.resources.attempt import Attempt
-from jflow.state.resources.cell import Cell
+from jflow.state.resources.cell import Cell, notify
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.manager import ResourceManager
 from jflow.state.resources.variable import (
@@ -57,7 +56,6 @@ class Containers:
       resources: all resources that are not variables.
       usage: how many bytes its variables, queues and value tables have.
       journal: what recorded steps have done; `lock` guards it.
-      once: held by the step of a local session that is applied once.
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
@@ -214,7 +212,7 @@ class Containers:
             access.put()
             completed = self._queue.end_access(access)
         if completed:
-            _notify(completed)
+            notify(completed)
 
     def enter(self, writing: Writing) -> bool:
         """Lets a step that writes more than once begin to write; returns False if it must wait."""
@@ -225,7 +223,7 @@ class Containers:
         """Notes that a step which may write more than once has ended on this task."""
         with self.lock:
             completed = self._order.leave(writing)
-        _notify(completed)
+        notify(completed)
 
     def closing(self) -> Wanted:
         """Returns an attempt that waits for writing steps to end, and bars more until `reopen`."""
@@ -237,8 +235,8 @@ class Containers:
         cell.cancel(attempt, CancelledError("the snapshot was given up"))
         cell.unread(attempt)
 
-    def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
-        """Returns an attempt for `accesses` that leases these variables, or all, at one moment."""
+    def cut(self, wanted: Iterable[VariableId]) -> VariableCut:
+        """Returns an attempt for `accesses` that leases these variables at one moment."""
         return VariableCut(self._variables, wanted)
 
     def restoring(
@@ -281,43 +279,25 @@ class Containers:
         containers = list(containers)
         self.resources.clear(containers)
         freed = {"" if name == self.task.job else name for name in containers}
-
-        def is_freed(key: Hashable) -> bool:
-            assert isinstance(key, VariableId)
-            return key.container in freed
-
-        self._free(is_freed)
+        self._free(lambda key: key.container in freed)
 
     def end_session(self, owner: str) -> None:
         """Frees all variables and resources that belong to a session."""
         self.resources.end_session(owner)
-
-        def is_freed(key: Hashable) -> bool:
-            assert isinstance(key, VariableId)
-            return owner_of(key.container) == owner
-
-        self._free(is_freed)
+        self._free(lambda key: owner_of(key.container) == owner)
 
     def clear_all(self) -> None:
         """Frees everything."""
         self.resources.clear_all()
         self._free(lambda _: True)
 
-    def names(self) -> dict[str, list[str]]:
-        """Returns the names of the variables, by container."""
-        names: dict[str, list[str]] = {}
-        with self.lock:
-            for variable_id in self._variables:
-                names.setdefault(variable_id.container, []).append(variable_id.name)
-        return {container: sorted(found) for container, found in names.items()}
-
-    def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
-        """Frees variables without stopping the programs that write them."""
+    def _free(self, is_freed: Callable[[Any], bool]) -> None:
+        """Frees variables by their ids, without stopping the programs that write them."""
         with self.lock:
             for variable_id in [*filter(is_freed, self._variables)]:
                 self._variables.pop(variable_id).charge(self.usage, 0)
             completed = self._queue.free(is_freed)
-        _notify(completed)
+        notify(completed)
 
     def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
         """Raises InvalidArgumentError if a variable has a different dtype, shape or sharding."""
@@ -347,9 +327,3 @@ class Containers:
                 op=spec.key.name,
                 task=str(self.task),
             )
-
-
-def _notify(completed: Iterable[Attempt]) -> None:
-    for attempt in completed:
-        if attempt.then is not None:
-            attempt.then(attempt)

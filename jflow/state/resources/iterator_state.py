@@ -53,13 +53,8 @@ class SavedIteratorState(QueuedResource[IteratorStateSnapshot]):
     saved_as = IteratorStateSnapshot
 
     def __init__(self, spec: IteratorStateSpec, name: str) -> None:
-        super().__init__(SaveIteratorState)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, SaveIteratorState)
         self.text: bytes | None = None
-
-    def __str__(self) -> str:
-        return f"iterator state {self.name!r}"
 
     def clear(self) -> None:
         self.text = None

@@ -47,9 +47,9 @@ class LedgerSnapshot:
     @classmethod
     def unpacked(cls, packed: PackedSnapshot) -> Self:
         """See `Snapshot`."""
-        ledger = SavedLedger(SavedWindows.from_bytes(packed.record), packed.arrays)
-        check_count(packed.arrays, ledger.n_arrays, LedgerSpec.what)
-        return cls(ledger)
+        windows = SavedWindows.from_bytes(packed.record)
+        check_count(packed.arrays, windows.n_arrays, LedgerSpec.what)
+        return cls(SavedLedger(windows, packed.arrays))
 
 
 KINDS: tuple[Kind[Any], ...] = (

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec, owner_of
+from jflow.state.moves import StateId
 from jflow.state.quotas import UNKNOWN, Account, ChargedSession, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.cell import Cell
@@ -31,9 +32,16 @@ class ResourceId(NamedTuple):
     name: str
     owner: str = ""
 
+    @classmethod
+    def of_state(cls, state: StateId) -> ResourceId:
+        """Returns the id of a resource by its name in the cluster."""
+        device = Device.parse(state.device)
+        return cls(state.container, device, state.kind, state.name, state.owner)
 
-_Key = tuple[Device, str, str]
-_Scope = tuple[str, str]
+
+_Key = tuple[str, Device, str, str, str]
+"""A `ResourceId` as a plain tuple, which is made faster: each operation on a resource makes one."""
+
 _CLOSED = "the session was closed"
 
 
@@ -54,7 +62,7 @@ class ResourceManager:
         self._task = task
         self._roots = roots
         self._lock = threading.Lock()
-        self._scopes: dict[_Scope, dict[_Key, Cell]] = {}
+        self._cells: dict[_Key, Cell] = {}
         self._is_closed = False
 
     def get(self, device: Device, spec: ResourceSpec, creator: ChargedSession = UNKNOWN) -> Cell:
@@ -68,18 +76,17 @@ class ResourceManager:
           InvalidArgumentError: if it exists with a different definition, or this one is malformed.
           CancelledError: if the manager is closed.
         """
-        scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
-        key = (device, spec.kind, spec.name)
-        cell = self._scopes.get(scope, {}).get(key)
+        container = "" if spec.container == self._task.job else spec.container
+        key = (container, device, spec.kind, spec.name, spec.owner)
+        cell = self._cells.get(key)
         if cell is None:
             with self._lock:
-                cell = self._scopes.get(scope, {}).get(key)
+                cell = self._cells.get(key)
                 if cell is None:
                     if self._is_closed:
-                        raise self._gone_error(spec.kind, spec.name, _CLOSED)
+                        raise self._gone_error(ResourceId(*key), _CLOSED)
                     cell = Cell(make(spec, self._roots), spec.definition)
-                    self._charge(cell, Account(scope[1], creator))
-                    self._scopes.setdefault(scope, {})[key] = cell
+                    self._add(ResourceId(*key), cell, creator)
         if spec.definition not in cell.definitions:
             cell.query(lambda resource: check_same(resource, spec))
             cell.definitions.add(spec.definition)
@@ -88,70 +95,46 @@ class ResourceManager:
     def cells(self) -> Mapping[ResourceId, Cell]:
         """Returns the cells of all existing resources."""
         with self._lock:
-            return {
-                ResourceId(container, *key, owner): cell
-                for (owner, container), cells in self._scopes.items()
-                for key, cell in cells.items()
-            }
-
-    def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
-        """Restores a resource from a snapshot, creating the resource if it does not exist.
-
-        Raises:
-          CancelledError: if the manager is closed, or the resource was freed in the meantime.
-          InvalidArgumentError: if it cannot be restored from it; nothing has changed then.
-          ResourceExhaustedError: if there is not enough memory; likewise.
-        """
-        container, device, kind, name, owner = resource_id
-        scope, key = (owner, self._canonical(container)), (device, kind, name)
-        with self._lock:
-            cell = self._scopes.get(scope, {}).get(key)
-            if cell is None:
-                if self._is_closed:
-                    raise self._gone_error(kind, name, _CLOSED)
-                cell = Cell(restored(kind, name, snapshot, self._roots))
-                self._charge(cell, Account(scope[1]))
-                self._scopes.setdefault(scope, {})[key] = cell
-                return
-        cell.restore(snapshot)
+            return {ResourceId(*key): cell for key, cell in self._cells.items()}
 
     def find(self, resource_id: ResourceId) -> Cell | None:
         """Returns the cell of a resource, or None if it does not exist."""
-        container, device, kind, name, owner = resource_id
-        scope = (owner, self._canonical(container))
         with self._lock:
-            return self._scopes.get(scope, {}).get((device, kind, name))
+            return self._cells.get(self._key(resource_id))
 
     def restore_cell(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
-        """Creates a resource from a snapshot, unregistered, for `adopt`. Raises as `restore`."""
+        """Creates a resource from a snapshot, unregistered, for `adopt`.
+
+        Raises:
+          InvalidArgumentError: if it cannot be restored from it.
+          ResourceExhaustedError: if there is not enough memory.
+        """
         return Cell(restored(kind, name, snapshot, self._roots))
 
     def adopt(self, resource_id: ResourceId, cell: Cell) -> None:
         """Registers a resource that `restore_cell` has created, unless the manager is closed."""
-        container, device, kind, name, owner = resource_id
         with self._lock:
             if not self._is_closed:
-                scope = (owner, self._canonical(container))
-                self._charge(cell, Account(scope[1]))
-                self._scopes.setdefault(scope, {})[device, kind, name] = cell
+                self._add(self._key(resource_id), cell, UNKNOWN)
 
     def discard(self, resource_id: ResourceId, why: str) -> None:
         """Frees a resource; the attempts that wait for it fail with a CancelledError."""
-        container, device, kind, name, owner = resource_id
+        key = self._key(resource_id)
         with self._lock:
-            scope = self._scopes.get((owner, self._canonical(container)), {})
-            cell = scope.pop((device, kind, name), None)
+            cell = self._cells.pop(key, None)
         if cell is not None:
-            cell.close(self._gone_error(kind, name, why))
+            cell.close(self._gone_error(key, why))
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees all resources in containers; their waiting attempts fail with a CancelledError."""
         names = {*map(self._canonical, containers)}
-        self._free(lambda scope: scope[1] in names, "its container was reset")
+        self._free(lambda key: key.container in names, "its container was reset")
 
     def end_session(self, owner: str) -> None:
         """Frees the resources that belong to a session."""
-        self._free(lambda scope: owner in (scope[0], owner_of(scope[1])), "its session has ended")
+        self._free(
+            lambda key: owner in (key.owner, owner_of(key.container)), "its session has ended"
+        )
 
     def clear_all(self) -> None:
         """Frees all resources and closes the manager."""
@@ -159,35 +142,30 @@ class ResourceManager:
             self._is_closed = True
         self._free(lambda _: True, _CLOSED)
 
-    def names(self) -> dict[str, list[tuple[str, str]]]:
-        """Returns the kind and name of each shared resource, by container."""
-        with self._lock:
-            return {
-                container: sorted((kind, name) for _, kind, name in cells)
-                for (owner, container), cells in self._scopes.items()
-                if not owner
-            }
-
-    def _charge(self, cell: Cell, account: Account) -> None:
-        """Charges what a resource keeps to an account, if it keeps tensors."""
+    def _add(self, key: ResourceId, cell: Cell, creator: ChargedSession) -> None:
+        """Registers a resource, and charges what it keeps if it keeps tensors."""
 
         def charge(resource: object) -> None:
             if isinstance(resource, Charged):
-                n_bytes = resource.size_bytes + resource.held_bytes
-                resource.allowance.charge_to(self._usage, account, n_bytes)
+                account = Account(key.container, creator)
+                resource.allowance.charge_to(self._usage, account, resource.charged_bytes)
 
         cell.query(charge)
+        self._cells[key] = cell
 
     def _canonical(self, container: str) -> str:
         return "" if container == self._task.job else container
 
-    def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
-        with self._lock:
-            freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
-        for cells in freed:
-            for (_, kind, name), cell in cells.items():
-                cell.close(self._gone_error(kind, name, why))
+    def _key(self, resource_id: ResourceId) -> ResourceId:
+        return resource_id._replace(container=self._canonical(resource_id.container))
 
-    def _gone_error(self, kind: str, name: str, why: str) -> CancelledError:
-        text = kind.replace("_", " ")
-        return CancelledError(f"{text} {name!r} is gone: {why}", task=str(self._task))
+    def _free(self, is_freed: Callable[[ResourceId], bool], why: str) -> None:
+        with self._lock:
+            freed = [*filter(is_freed, map(ResourceId._make, self._cells))]
+            cells = [self._cells.pop(key) for key in freed]
+        for key, cell in zip(freed, cells, strict=True):
+            cell.close(self._gone_error(key, why))
+
+    def _gone_error(self, key: ResourceId, why: str) -> CancelledError:
+        text = key.kind.replace("_", " ")
+        return CancelledError(f"{text} {key.name!r} is gone: {why}", task=str(self._task))

@@ -4,6 +4,7 @@
 copies, and takes it in then. In between it travels as a packed record and arrays. Variables and
 queues move by themselves (`MOVABLE`), other shared state with everything on its task
 (`left_states`).
+
 Nothing may use the state from the beginning of one to the end of both; a program of a cancelled
 step, which nothing interrupts, may still be writing a variable, so its copy is an attempt.
 """
@@ -11,7 +12,7 @@ step, which nothing interrupts, may still be writing a variable, so its copy is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from jflow.base.cluster import Device
@@ -34,16 +35,13 @@ from jflow.state.resources.containers import Containers
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.kinds import packed, unpacked
 from jflow.state.resources.manager import ResourceId
+from jflow.state.resources.queue import QUEUE
 from jflow.state.resources.snapshot import PackedSnapshot
 from jflow.state.resources.value_table import VALUE_TABLE
 from jflow.state.resources.variable import VariableId, VariableSnapshot
 
-QUEUE = "queue"
-"""The kind of queues in a `StateId`."""
-
-MOVABLE = frozenset({VARIABLE, QUEUE})
+MOVABLE = frozenset({VARIABLE, QUEUE.name})
 """The kinds that can move. Readers and iterator states refer to files and devices of their task."""
-
 
 PART_BYTES = 1 << 28
 """How many bytes of the state of a task are copied at once, where it can be divided."""
@@ -152,8 +150,7 @@ def left_states(containers: Containers, leaves: Callable[[str], bool]) -> list[l
       FailedPreconditionError: if another session has state there that is not shared.
     """
     sizes = {
-        StateId(key.device, VARIABLE, key.container, key.name): variable.buffer.array.nbytes
-        for key, variable in containers.variables().items()
+        key.state: variable.buffer.array.nbytes for key, variable in containers.variables().items()
     }
     for key in containers.resources.cells():
         if key.kind != VALUE_TABLE.name:
@@ -198,12 +195,12 @@ class Departure:
     def __init__(
         self, containers: Containers, states: Collection[StateId], *, is_any_kind: bool = False
     ) -> None:
-        for state in sorted(states):
+        self._states = sorted(states)
+        for state in self._states:
             if not is_any_kind and state.kind not in MOVABLE:
                 raise UnimplementedError(f"{state} cannot move; variables and queues can")
-        self._containers = containers
-        self._states = sorted(states)
-        self._cut = containers.cut([*map(_variable_id, _states_of_kind(states, VARIABLE))])
+        self._resources = containers.resources
+        self._cut = containers.cut(_variables(states))
         self.wanted: Wanted = (containers.accesses, self._cut)
 
     def saved(self) -> tuple[bytes, list[Array]]:
@@ -215,32 +212,27 @@ class Departure:
         variables, queues, arrays = [], [], []
         leased = {key: found.snapshot() for key, found in sorted(self._cut.leased.items())}
         for number, state in enumerate(self._states):
-            if state.kind == VARIABLE and (value := leased.get(_variable_id(state))) is not None:
+            value = leased.get(VariableId.of_state(state)) if state.is_variable else None
+            if value is not None:
                 spec = value.spec
                 variables.append(SavedVariable(number, spec.dtype, spec.shape, spec.sharding))
                 arrays.append(value.value)
         for number, state in enumerate(self._states):
-            cell = None if state.kind == VARIABLE else self._cell(state)
+            cell = None if state.is_variable else self._resources.find(ResourceId.of_state(state))
             if cell is not None:
                 _, saved = packed(cell.snapshot())
                 queues.append(SavedQueue(number, saved.record, len(saved.arrays)))
                 arrays.extend(saved.arrays)
         return SavedStates(tuple(variables), tuple(queues)).to_bytes(), arrays
 
-    def _cell(self, state: StateId) -> Cell | None:
-        return self._containers.resources.find(_resource_id(state))
-
-    def finish(self) -> None:
-        """Frees the state here once it has moved."""
-        discard(self._containers, self._states)
-
 
 def discard(containers: Containers, states: Collection[StateId]) -> None:
     """Frees state that has moved to another device."""
-    containers.discard({*map(_variable_id, _states_of_kind(states, VARIABLE))})
+    containers.discard(_variables(states))
     for state in states:
-        if state.kind != VARIABLE:
-            containers.resources.discard(_resource_id(state), "it has moved to another device")
+        if not state.is_variable:
+            why = "it has moved to another device"
+            containers.resources.discard(ResourceId.of_state(state), why)
 
 
 class Arrival:
@@ -281,7 +273,7 @@ class Arrival:
             state = _state_at(names, one.number, VARIABLE)
             key = VariableKey(state.container, state.name)
             spec = VariableSpec(key, one.dtype, one.shape, one.sharding)
-            values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
+            values[VariableId.of_state(state)] = VariableSnapshot(spec, _next(remaining_arrays))
         self._variables = containers.restoring(values, lambda one: devices[one.device])
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
@@ -289,7 +281,7 @@ class Arrival:
             parts = tuple(_next(remaining_arrays) for _ in range(queue.n_arrays))
             snapshot = unpacked(state.kind, PackedSnapshot(queue.record, parts))
             cell = containers.resources.restore_cell(state.kind, state.name, snapshot)
-            self._queues.append((_resource_id(state), cell))
+            self._queues.append((ResourceId.of_state(state), cell))
         if not has_room:  # now, because `finish` must not fail
             charged = self._variables.new_bytes
             for resource_id, cell in self._queues:
@@ -315,27 +307,19 @@ class Arrival:
             self._containers.usage.add(account, -n_bytes)
 
 
-def _states_of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
-    return [state for state in states if state.kind == kind]
-
-
-def _variable_id(state: StateId) -> VariableId:
-    return VariableId(state.container, state.device, state.name)
-
-
-def _resource_id(state: StateId) -> ResourceId:
-    device = Device.parse(state.device)
-    return ResourceId(state.container, device, state.kind, state.name, state.owner)
+def _variables(states: Iterable[StateId]) -> set[VariableId]:
+    """Returns the ids of those that are variables."""
+    return {VariableId.of_state(state) for state in states if state.is_variable}
 
 
 def check_free(containers: Containers, states: Collection[StateId]) -> None:
     """Raises AlreadyExistsError if there is state of one of these names."""
-    variables = {*map(_variable_id, _states_of_kind(states, VARIABLE))}
-    existing = [str(variable) for variable in sorted(containers.existing(variables))]
+    existing = [str(variable) for variable in sorted(containers.existing(_variables(states)))]
     existing += [
         str(state)
         for state in sorted(states)
-        if state.kind != VARIABLE and containers.resources.find(_resource_id(state)) is not None
+        if not state.is_variable
+        and containers.resources.find(ResourceId.of_state(state)) is not None
     ]
     if existing:
         raise AlreadyExistsError(

@@ -10,7 +10,6 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.resources.attempt import Attempt
 from jflow.state.resources.kernel import Kernel, single_attempt
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.snapshot import PlainSnapshot, Snapshottable
@@ -64,17 +63,13 @@ class RandomState(QueuedResource[RandomStateSnapshot]):
       n_drawn: how many keys were drawn.
     """
 
+    spec: RandomStateSpec
     saved_as = RandomStateSnapshot
 
     def __init__(self, spec: RandomStateSpec, name: str) -> None:
-        super().__init__(DrawKey)
-        self.spec: RandomStateSpec = spec
-        self.name = name
+        super().__init__(spec, name, DrawKey)
         self.n_drawn = 0
         self.words = spec.seed if spec.seed is not None else _entropy()
-
-    def __str__(self) -> str:
-        return f"random state {self.name!r}"
 
     def clear(self) -> None:
         self.n_drawn = 0
@@ -102,11 +97,7 @@ def _entropy() -> tuple[int, ...]:
     return tuple(np.random.SeedSequence().generate_state(4).tolist())
 
 
-def _draw() -> Attempt:
-    return DrawKey()
-
-
-KERNELS: Mapping[str, Kernel] = {"random_state.draw": single_attempt(_draw)}
+KERNELS: Mapping[str, Kernel] = {"random_state.draw": single_attempt(DrawKey)}
 
 
 def _make(spec: RandomStateSpec, name: str, _: AllowedDirectories) -> Snapshottable:

@@ -24,7 +24,7 @@ from typing import Protocol, Self, TypeVar
 
 from jflow.base.packing import Record
 from jflow.base.values import Array
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.state.resources.attempt import Attempt, Resource
 from jflow.state.resources.spec import Spec
 
@@ -69,7 +69,7 @@ Saved = TypeVar("Saved", bound=Snapshot)
 
 
 class Snapshottable(Resource):
-    """Base of resources that can be saved and restored."""
+    """Base of resources that can be saved, restored and closed."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
@@ -91,6 +91,14 @@ class Snapshottable(Resource):
           InvalidArgumentError: if the snapshot is of another kind or spec, or inconsistent.
           OpError: as `snapshot`.
           ResourceExhaustedError: as `snapshot`.
+        """
+
+    @abstractmethod
+    def close(self, error: OpError) -> list[Attempt]:
+        """Discards the state for good: waiting and later attempts fail with `error`.
+
+        Returns:
+          All attempts that this completed, in order.
         """
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from jflow.base.values import Array, Shape, TensorSpec, shape_text, type_name
 from jflow.errors import InvalidArgumentError
 
@@ -19,14 +17,15 @@ def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> In
     )
 
 
+def check_fits(spec: TensorSpec, array: Array, where: str, resource: object) -> None:
+    """Raises `mismatch` unless a resource accepts an array."""
+    if not spec.fits(array):
+        raise mismatch(spec, array, where, resource)
+
+
 def checked_spec(shape: Shape, dtype: str) -> TensorSpec:
     """Returns a `TensorSpec`. Raises InvalidArgumentError if the dtype or shape is not valid."""
     try:
         return TensorSpec(shape, dtype)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(str(error)) from None
-
-
-def shapes_text(shapes: Iterable[Shape]) -> str:
-    """Formats shapes for messages."""
-    return f"[{', '.join(map(shape_text, shapes))}]"

@@ -25,7 +25,7 @@ from jflow.state.effects import Effect, Ledger, SupersededError
 from jflow.state.journal import JournalEntry
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.attempt import Attempt, Resource
-from jflow.state.resources.cell import Cell
+from jflow.state.resources.cell import Cell, notify
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.kernel import Wanted
 from jflow.state.resources.variable import (
@@ -123,8 +123,7 @@ class Transaction:
         self._containers = containers
         self._access = _TransactionAccess(self)
         self._entrance = _Entrance(self._access, containers)
-        self.entrance = Cell(self._entrance)
-        self._entrance.cell = self.entrance
+        self.entrance = self._entrance.cell
         self._staged: dict[VariableId, VariableState] = {}
         self._changed: set[VariableId] = set()
         self._leases: list[Lease] = []
@@ -262,9 +261,7 @@ class Transaction:
 
     def _end(self, error: OpError) -> None:
         access = self._access
-        for attempt in self.entrance.query(lambda entrance: entrance.ended(error)):
-            if attempt.then is not None:
-                attempt.then(attempt)
+        notify(self.entrance.query(lambda entrance: entrance.ended(error)))
         self._containers.accesses.cancel(access, error)
         if access.error is None and access.is_complete and not access.is_over:
             access.is_over = True
@@ -333,7 +330,7 @@ class _Entrance(Resource):
     def __init__(self, access: Access, containers: Containers) -> None:
         self._access = access
         self._containers = containers
-        self.cell: Cell | None = None
+        self.cell = Cell(self)
         self._waiting: list[Attempt] = []
         self._end: OpError | None = None
         self.is_requested = False
@@ -363,10 +360,7 @@ class _Entrance(Resource):
         return self.granted() if cell.submit(self._access, self._then) else []
 
     def _then(self, _: Attempt) -> None:
-        assert self.cell is not None
-        for attempt in self.cell.query(lambda entrance: entrance.granted()):
-            if attempt.then is not None:
-                attempt.then(attempt)
+        notify(self.cell.query(lambda entrance: entrance.granted()))
 
     def granted(self) -> list[Attempt]:
         """Completes the attempts that waited for the variables, and returns them."""
@@ -393,6 +387,3 @@ class _Entrance(Resource):
 
     def reason(self, attempt: Attempt) -> str:
         return self._containers.accesses.reason(self._access)
-
-    def close(self, error: OpError) -> list[Attempt]:
-        return self.ended(error)

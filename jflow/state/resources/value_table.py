@@ -52,9 +52,7 @@ class ValueTable(QueuedResource[ValueTableSnapshot], Charged):
     saved_as = ValueTableSnapshot
 
     def __init__(self, spec: ValueTableSpec, name: str) -> None:
-        super().__init__(PutValues, GetValues, FreeValues)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, PutValues, GetValues, FreeValues)
         self.values: dict[int, tuple[Array, ...]] = {}
         self.size_bytes = 0
         self.allowance = Allowance()
@@ -72,9 +70,6 @@ class ValueTable(QueuedResource[ValueTableSnapshot], Charged):
         self.size_bytes -= sum(map(memory_bytes, self.values.pop(number, ())))
         if self.size_bytes < self.allowance.least:
             self.allowance.trim(self.size_bytes)
-
-    def __str__(self) -> str:
-        return f"value table {self.name!r}"
 
     def clear(self) -> None:
         self.values.clear()

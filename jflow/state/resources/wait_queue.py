@@ -71,22 +71,31 @@ class QueuedResource(Snapshottable, Generic[Saved]):
     anything (`_advance_all`). Only a head may act, so no attempt overtakes an earlier one.
 
     Args:
+      spec: the definition of the resource.
+      name: its name in messages.
       attempts: the classes of attempts that it accepts.
       n_wait_queues: the number of wait queues.
 
     Attributes:
-      spec: the definition of the resource.
+      spec, name: as given.
       saved_as: the class of its snapshots.
     """
 
     spec: Spec
     saved_as: type[Saved]
 
-    def __init__(self, *attempts: type[QueuedAttempt[Any]], n_wait_queues: int = 1) -> None:
+    def __init__(
+        self, spec: Spec, name: str, *attempts: type[QueuedAttempt[Any]], n_wait_queues: int = 1
+    ) -> None:
+        self.spec = spec
+        self.name = name
         self._attempts = attempts
         self._wait_queues = tuple(WaitQueue() for _ in range(n_wait_queues))
         self._end: OpError | None = None
         self._epoch = 0
+
+    def __str__(self) -> str:
+        return f"{self.spec.what} {self.name!r}"
 
     @abstractmethod
     def clear(self) -> None:

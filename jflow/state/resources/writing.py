@@ -109,9 +109,6 @@ class WritingOrder(Resource):
     def waiting(self) -> Iterable[Attempt]:
         return [*(close for close in self._closes if not close.is_complete), *self._waiting]
 
-    def close(self, error: OpError) -> list[Attempt]:
-        raise NotImplementedError("the order lasts as long as the containers")
-
     def _complete_closes(self) -> list[Attempt]:
         if self._inside:
             return []

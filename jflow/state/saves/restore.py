@@ -19,7 +19,7 @@ from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnap
 from jflow.state.resources.kinds import LedgerSnapshot
 from jflow.state.resources.variable import declared_shape
 from jflow.state.saves.items import StateItem, StateItems, StateSource
-from jflow.state.saves.snapshot import effects_key, resource_id, variable_id
+from jflow.state.saves.snapshot import effects_key
 from jflow.state.saves.tensors import count_of_powers, fits_dtype, read_fitting
 
 
@@ -63,7 +63,7 @@ class RestoreOfTask:
         for item, read in zip(items.items, readers, strict=True):
             if read is not None:
                 value = read()
-                values[variable_id(item)] = VariableSnapshot(item.variable, value)
+                values[VariableId.of_state(item.state)] = VariableSnapshot(item.variable, value)
                 self.n_bytes += value.nbytes
             else:
                 self._resources.append((item, checkpoint.state(item.key)))
@@ -78,12 +78,11 @@ class RestoreOfTask:
         self.wanted: Wanted = (containers.accesses, setting)
 
     def finish(self) -> None:
-        """Restores resources and the ledger. Raises as `ResourceManager.restore`."""
+        """Restores resources and the ledger. Raises as `ResourceManager.get` and `Cell.restore`."""
         self._containers.ledger(self._effects.restore, self._clients)
-        resources = self._containers.resources
         for item, snapshot in self._resources:
-            resources.get(Device.parse(item.device), item.resource)
-            resources.restore(resource_id(item), snapshot)
+            cell = self._containers.resources.get(Device.parse(item.device), item.resource)
+            cell.restore(snapshot)
 
 
 def _reader(

@@ -42,7 +42,9 @@ class SnapshotOfTask:
     def __init__(self, containers: Containers, items: StateItems) -> None:
         self._containers = containers
         self._items, self._clients = items.items, items.clients
-        self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
+        self._cut = containers.cut(
+            VariableId.of_state(one.state) for one in self._items if one.is_variable
+        )
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}
         self._effects: LedgerSnapshot | None = None
@@ -58,7 +60,7 @@ class SnapshotOfTask:
         """
         for item in self._items:
             if item.is_variable:
-                leased = self._cut.leased.get(variable_id(item))
+                leased = self._cut.leased.get(VariableId.of_state(item.state))
                 self.n_bytes += _checked_lease(item, leased).lease.buffer.array.nbytes
             else:
                 self._resources[item] = self._state(item)
@@ -70,7 +72,7 @@ class SnapshotOfTask:
     def _state(self, item: StateItem) -> Snapshot:
         """Snapshots a resource, or a new one if it does not exist yet."""
         resources = self._containers.resources
-        if resources.find(resource_id(item)) is None:
+        if resources.find(ResourceId.of_state(item.state)) is None:
             return make(item.resource, AllowedDirectories(())).snapshot()
         # With a check that it is as the graph expects.
         return resources.get(Device.parse(item.device), item.resource).snapshot()
@@ -96,7 +98,7 @@ class SnapshotOfTask:
             if not item.is_variable:
                 items.append(Item(item.key, state=self._resources.pop(item)))
                 continue
-            lease = self._cut.leased[variable_id(item)].lease
+            lease = self._cut.leased[VariableId.of_state(item.state)].lease
             saved = [*_items_of(item, lease)]
             leases.update(dict.fromkeys(saved, lease))
             items.extend(saved)
@@ -152,16 +154,6 @@ class _LeasedArray:
 def effects_key(task: Task) -> str:
     """Returns the key of a task's ledger in a checkpoint."""
     return f"jflow.effects{task}"
-
-
-def variable_id(item: StateItem) -> VariableId:
-    """Returns the id of an item's variable in `Containers`."""
-    return VariableId(item.container, item.device, item.name)
-
-
-def resource_id(item: StateItem) -> ResourceId:
-    """Returns the id of an item's resource in `ResourceManager`."""
-    return ResourceId(item.container, Device.parse(item.device), item.kind, item.name, item.owner)
 
 
 def _checked_lease(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:

@@ -184,15 +184,6 @@ def test_raw_bytes_are_numbers():
         raw(strings("abc"), out_type="object")
 
 
-def test_raw_bytes_are_padded_or_cut_to_a_fixed_length():
-    raw = DECODERS["decode_raw"]
-    (array,) = raw(strings("ab", "abcdef"), out_type="int16", fixed_length=4)
-    assert array.tolist() == [[25185, 0], [25185, 25699]]
-    with pytest.raises(InvalidArgumentError, match="length 3"):
-        raw(strings("ab"), out_type="int16", fixed_length=3)
-    assert raw(strings(), out_type="int16", fixed_length=4)[0].shape == (0, 2)
-
-
 @given(st.sampled_from(["<", ">"]), st.lists(st.floats(allow_nan=False), max_size=6))
 def test_raw_bytes_come_back_from_arrays(order, numbers):
     data = np.array(numbers, order + "f8").tobytes()

@@ -135,14 +135,6 @@ class AccessMachine(RuleBasedStateMachine):
         assert [{*access.lost} for access in self.writing] == lost
         self._check(completed)
 
-    @precondition(lambda self: len(self.waiting) > 3)
-    @rule()
-    def free_all(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        completed = self.queue.close(CancelledError("over"))
-        assert {id(attempt) for attempt in completed} == {id(access) for access in waiting}
-        assert all(attempt.error is not None for attempt in completed)
-
     @invariant()
     def those_that_wait_were_granted_nothing_and_can_say_why(self) -> None:
         for access in self.waiting:

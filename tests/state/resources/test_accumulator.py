@@ -9,7 +9,6 @@ from jflow.state.resources.accumulator import (
     ApplyGradient,
     ApplySparse,
     SetGlobalStep,
-    SparseAccumulator,
     TakeGradient,
 )
 
@@ -19,7 +18,7 @@ def dense(dtype="float32", shape=(2,), reduction="MEAN"):
 
 
 def sparse(dtype="float32", shape=(None, 2), reduction="MEAN"):
-    return SparseAccumulator(AccumulatorSpec(dtype, shape, reduction, is_sparse=True), "acc")
+    return Accumulator(AccumulatorSpec(dtype, shape, reduction, is_sparse=True), "acc")
 
 
 def act(resource, attempt):

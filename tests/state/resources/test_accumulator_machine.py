@@ -12,7 +12,6 @@ from jflow.state.resources.accumulator import (
     ApplyGradient,
     ApplySparse,
     SetGlobalStep,
-    SparseAccumulator,
     TakeGradient,
 )
 from tests.drawn import examples
@@ -30,9 +29,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        kind = SparseAccumulator if self.is_sparse else Accumulator
         spec = AccumulatorSpec("float64", (6,), self.reduction, self.is_sparse)
-        self.acc = kind(spec, "acc")
+        self.acc = Accumulator(spec, "acc")
         self.step = self.n_dropped = 0
         self.gradients = []
         self.waiting = []  # (attempt, count)

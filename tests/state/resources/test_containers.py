@@ -58,10 +58,10 @@ def test_the_default_container_is_also_called_by_the_name_of_the_job():
     store = _store(_spec("x", "ps"))
     assert _value(store, _spec("x", "")) == [0, 0]
     store.clear([""])
-    assert store.names() == {}
+    assert store.variables() == {}
     store = _store(_spec("x", ""))
     store.clear(["ps"])
-    assert store.names() == {}
+    assert store.variables() == {}
 
 
 @pytest.mark.parametrize("other", [{"dtype": "int32"}, {"shape": (3,)}, {"shape": ()}])
@@ -84,7 +84,7 @@ def test_clearing_frees_the_named_containers_only():
     specs = [_spec("x", name) for name in ("", "a", "b", "c")]
     store = _store(*specs)
     store.clear(["a", "c", "unknown"])
-    assert set(store.names()) == {"", "b"}
+    assert {one.container for one in store.variables()} == {"", "b"}
     for spec in (specs[1], specs[3]):
         with pytest.raises(errors.FailedPreconditionError):
             get_variable(store, CPU, spec)
@@ -103,8 +103,3 @@ def test_clearing_does_not_change_a_leased_value():
     lease = get_variable(store, CPU, _spec()).lease()
     store.clear([""])
     np.testing.assert_array_equal(lease.buffer.array, [0, 0])
-
-
-def test_names_are_listed_by_container():
-    store = _store(_spec("y"), _spec("x"), _spec("z", "a"))
-    assert store.names() == {"": ["x", "y"], "a": ["z"]}

@@ -132,11 +132,8 @@ class ContainersMachine(RuleBasedStateMachine):
 
     @invariant()
     def names_are_those_of_the_model(self):
-        expected = {}
-        for _, container, name in sorted(self.model, key=lambda key: key[2]):
-            expected.setdefault(container, []).append(name)
-        found = {container: names for container, names in self.containers.names().items() if names}
-        assert found == expected
+        expected = {(container, str(device), name) for device, container, name in self.model}
+        assert {*self.containers.variables()} == expected
 
 
 TestContainersMachine = ContainersMachine.TestCase

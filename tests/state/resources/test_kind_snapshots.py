@@ -22,7 +22,6 @@ from jflow.state.resources.accumulator import (
     ApplyGradient,
     ApplySparse,
     SetGlobalStep,
-    SparseAccumulator,
     TakeGradient,
 )
 from jflow.state.resources.iterator_state import (
@@ -71,6 +70,17 @@ def definition(spec):
     return spec.to_bytes()
 
 
+def restore(manager, resource_id, snapshot):
+    """Restores a resource as a checkpoint does: one that does not exist is made first."""
+    manager.get(CPU, described(resource_id)).restore(snapshot)
+
+
+def adopt(manager, resource_id, snapshot):
+    """Restores a resource as a move does: its plan is not known."""
+    cell = manager.restore_cell(resource_id.kind, resource_id.name, snapshot)
+    manager.adopt(resource_id, cell)
+
+
 ALL = [
     ResourceId("", CPU, "accumulator", "a"),
     ResourceId("box", CPU, "iterator_state", "i"),
@@ -101,9 +111,10 @@ def test_a_saver_walks_all_resources_and_restores_them_elsewhere():
     queue = manager.cells()[ALL[3]]
     queue.submit(Enqueue((np.array(5, np.float32),)), print)
     saved = {resource_id: cell.snapshot() for resource_id, cell in manager.cells().items()}
-    for other in (ResourceManager(TASK, ROOTS), manager_of(*ALL)):
+    elsewhere = ResourceManager(TASK, ROOTS)
+    for other, put in ((elsewhere, restore), (manager_of(*ALL), restore), (elsewhere, adopt)):
         for resource_id, snapshot in saved.items():
-            other.restore(resource_id, snapshot)
+            put(other, resource_id, snapshot)
         assert {*other.cells()} == {*ALL}
         sizes = [other.get(CPU, described(one)).query(lambda state: state.size) for one in ALL[2:4]]
         assert sizes == [0, 1], "and plans find them"
@@ -112,13 +123,14 @@ def test_a_saver_walks_all_resources_and_restores_them_elsewhere():
 def test_a_resource_in_the_default_container_is_restored_under_either_of_its_names():
     manager = manager_of(ALL[3])
     snapshot = manager.cells()[ALL[3]].snapshot()
-    manager.restore(ALL[3]._replace(container="ps"), snapshot)
-    assert {*manager.cells()} == {ALL[3]}
+    for put in (restore, adopt):
+        put(manager, ALL[3]._replace(container="ps"), snapshot)
+        assert {*manager.cells()} == {ALL[3]}
 
 
 def test_a_restored_resource_is_refused_to_a_plan_that_expects_another_one():
     manager, other = manager_of(ALL[3]), ResourceManager(TASK, ROOTS)
-    other.restore(ALL[3], manager.cells()[ALL[3]].snapshot())
+    adopt(other, ALL[3], manager.cells()[ALL[3]].snapshot())
     wanted = structs.replace(SPECS["queue"], capacity=4)
     spec = ResourceSpec("queue", "", "q", "", definition(wanted))
     with pytest.raises(InvalidArgumentError, match=r"another capacity. Expected 4, found 3"):
@@ -130,16 +142,16 @@ def test_restoring_wakes_a_step_that_waits_for_an_existing_resource():
     full.cells()[ALL[3]].submit(Enqueue((np.array(5, np.float32),)), print)
     waiting, woken = Dequeue(), []
     manager.cells()[ALL[3]].submit(waiting, woken.append)
-    manager.restore(ALL[3], full.cells()[ALL[3]].snapshot())
+    restore(manager, ALL[3], full.cells()[ALL[3]].snapshot())
     assert woken == [waiting]
 
 
 def test_a_snapshot_of_another_kind_makes_no_resource():
     manager, empty = manager_of(*ALL), ResourceManager(TASK, ROOTS)
     with pytest.raises(InvalidArgumentError, match="cannot restore queue 'q': expected a Queue"):
-        empty.restore(ALL[3], manager.cells()[ALL[0]].snapshot())
+        adopt(empty, ALL[3], manager.cells()[ALL[0]].snapshot())
     with pytest.raises(InvalidArgumentError, match="unknown kind"):
-        empty.restore(ALL[3]._replace(kind="stack"), manager.cells()[ALL[0]].snapshot())
+        adopt(empty, ALL[3]._replace(kind="stack"), manager.cells()[ALL[0]].snapshot())
     assert empty.cells() == {}
 
 
@@ -149,7 +161,9 @@ def test_a_closed_manager_restores_nothing():
     snapshot = cell.snapshot()
     manager.clear_all()
     with pytest.raises(CancelledError, match="queue 'q' is gone: the session was closed"):
-        manager.restore(ALL[3], snapshot)
+        restore(manager, ALL[3], snapshot)
+    adopt(manager, ALL[3], snapshot)
+    assert manager.cells() == {}
     with pytest.raises(CancelledError, match="queue 'q' is gone"):
         cell.snapshot()
 
@@ -194,7 +208,7 @@ def test_sums_of_every_dtype_are_saved_bit_by_bit(name, reduction):
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name != "bool"])
 def test_sparse_sums_of_every_dtype_are_saved_bit_by_bit(name):
     spec = AccumulatorSpec(name, None, "MEAN", is_sparse=True)
-    one, other = SparseAccumulator(spec, "one"), SparseAccumulator(spec, "other")
+    one, other = Accumulator(spec, "one"), Accumulator(spec, "other")
     gradients = [(np.array([4, 1]), np.array([9, 3])), (np.array([1, 1]), None)]
     for seed, (indices, shape) in enumerate(gradients):
         one.submit(ApplySparse(indices, numbers(name, (2, 3), seed), shape, 0))
@@ -229,8 +243,7 @@ def test_a_snapshot_of_an_accumulator_does_not_change(is_sparse, adds):
 
 
 def accumulator(is_sparse):
-    kind = SparseAccumulator if is_sparse else Accumulator
-    acc = kind(AccumulatorSpec("float64", (4, 2), "SUM", is_sparse), "acc")
+    acc = Accumulator(AccumulatorSpec("float64", (4, 2), "SUM", is_sparse), "acc")
     apply(acc, is_sparse)
     return acc
 
@@ -267,7 +280,7 @@ def test_a_take_that_waits_completes_when_a_restore_brings_enough():
 def test_a_snapshot_of_another_accumulator_is_refused(change, message):
     acc = accumulator(is_sparse=False)
     spec = structs.replace(acc.spec, **change)
-    other = (SparseAccumulator if spec.is_sparse else Accumulator)(spec, "other")
+    other = Accumulator(spec, "other")
     with pytest.raises(
         InvalidArgumentError, match=f"cannot restore conditional accumulator 'acc'.*{message}"
     ):

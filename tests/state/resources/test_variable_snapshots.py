@@ -120,7 +120,7 @@ class CutMachine(RuleBasedStateMachine):
 
     @rule()
     def cut(self):
-        cut = self.containers.cut()
+        cut = self.containers.cut(map(id_of, "abc"))
         is_complete = self.cell.submit(cut, lambda _: None)
         assert is_complete == (not self.running), "it waits for what is running, and only for that"
         self.cuts.append((cut, self.expected()))
@@ -207,7 +207,7 @@ def restore(containers, snapshots):
 def test_a_snapshot_survives_the_donation_of_the_buffer_that_it_was_taken_of():
     containers = Containers(TASK)
     set_variable(containers, CPU, spec_of("x"), jnp.ones(2, jnp.float32))
-    cut = containers.cut()
+    cut = containers.cut([id_of("x")])
     containers.accesses.submit(cut, print)
     program = Program(containers, 5, ["x"])
     containers.begin_access(program)
@@ -362,7 +362,7 @@ def test_a_cut_does_not_wait_for_a_variable_that_a_reset_takes_away_from_its_pro
         set_variable(containers, CPU, spec_of(name), jnp.ones(2, jnp.float32))
     running = Program(containers, 2, ["x"])
     containers.begin_access(running)
-    cut, woken = containers.cut(), []
+    cut, woken = containers.cut(map(id_of, "xy")), []
     assert not containers.accesses.submit(cut, woken.append)
     assert containers.accesses.reason(cut).startswith("waited for variable 'x'")
     containers.clear([""])

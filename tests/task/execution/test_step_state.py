@@ -244,7 +244,7 @@ def test_a_reset_takes_the_variable_from_its_writer_and_the_value_does_not_come_
     )
     writer = state.begin_access(run)
     containers.clear([""])
-    assert containers.names() == {}
+    assert containers.variables() == {}
     _run(state, initialize)
     state.finish(writer)
     assert state[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"

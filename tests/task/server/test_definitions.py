@@ -327,8 +327,8 @@ def test_the_state_of_an_isolated_session_goes_with_it(servers: list[tf.train.Se
     containers = servers[0].worker.containers
 
     def own() -> list[str]:
-        names = [*containers.names(), *containers.resources.names()]
-        return [name for name in names if owner_of(name)]
+        ids = (*containers.variables(), *containers.resources.cells())
+        return [one.container for one in ids if owner_of(one.container)]
 
     with tf.Session(servers[1].target, config=ISOLATED) as session:
         session.run(x.initializer)
@@ -355,7 +355,7 @@ def test_an_isolated_session_saves_and_restores_what_is_its_own(
     with tf.Session(servers[2].target, config=ISOLATED) as session:
         saver.restore(session, path)
         assert session.run(x) == 5.0
-    wait_until(lambda: [*containers.names()] == [""], PATIENCE_S)
+    wait_until(lambda: {one.container for one in containers.variables()} == {""}, PATIENCE_S)
     with tf.Session(servers[2].target) as shared:
         assert shared.run(x) == 1.0
 

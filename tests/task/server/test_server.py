@@ -48,7 +48,8 @@ def test_an_unpinned_variable_lives_on_the_parameter_server(
     with tf.Session(servers[1].target) as session:
         session.run(x.initializer)
         where = session.placement(x + 1.0)
-    assert servers[0].worker.containers.names() == {"": ["x"]}
+    (found,) = servers[0].worker.containers.variables()
+    assert (found.container, found.name) == ("", "x")
     assert {op.name: str(device.task) for op, device in where.items()} == {
         "x/read": "/job:ps/task:0",
         "add": "/job:worker/task:0",

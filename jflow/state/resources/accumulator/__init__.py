@@ -9,14 +9,13 @@ from jflow.state.resources.accumulator.state import Accumulator as Accumulator
 from jflow.state.resources.accumulator.state import ApplyGradient as ApplyGradient
 from jflow.state.resources.accumulator.state import ApplySparse as ApplySparse
 from jflow.state.resources.accumulator.state import SetGlobalStep as SetGlobalStep
-from jflow.state.resources.accumulator.state import SparseAccumulator as SparseAccumulator
 from jflow.state.resources.accumulator.state import TakeGradient as TakeGradient
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.snapshot import Snapshottable
 
 
 def _make(spec: AccumulatorSpec, name: str, _: AllowedDirectories) -> Snapshottable:
-    return SparseAccumulator(spec, name) if spec.is_sparse else Accumulator(spec, name)
+    return Accumulator(spec, name)
 
 
 ACCUMULATOR = Kind("accumulator", AccumulatorSpec, _make, AccumulatorSnapshot, KERNELS)

@@ -11,7 +11,7 @@ from jflow.base.packing import Record
 from jflow.base.values import Array, Shape, TensorSpec, is_compatible, shape_text
 from jflow.state.resources.accumulator.spec import AccumulatorSpec
 from jflow.state.resources.snapshot import PackedSnapshot, check_count, inconsistent
-from jflow.state.resources.tensors import mismatch
+from jflow.state.resources.tensors import check_fits
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,8 @@ class AccumulatorSnapshot:
         if spec.is_sparse:
             _check_slices(spec, saved, accumulator)
         elif saved.sums is not None:
-            _check(TensorSpec(spec.shape, spec.sum_dtype), saved.sums, "sum", accumulator)
+            expected = TensorSpec(spec.shape, spec.sum_dtype)
+            check_fits(expected, saved.sums, "sum of the snapshot", accumulator)
 
 
 def _check_slices(spec: AccumulatorSpec, saved: SumSnapshot, accumulator: object) -> None:
@@ -113,8 +114,9 @@ def _check_slices(spec: AccumulatorSpec, saved: SumSnapshot, accumulator: object
     if indices is None or counts is None:
         raise inconsistent(accumulator, "sparse gradients have indices and counts")
     n = len(indices)
-    _check(TensorSpec((n,), "int64"), indices, "indices", accumulator)
-    _check(TensorSpec((n,), "int64"), counts, "counts", accumulator)
+    vector = TensorSpec((n,), "int64")
+    check_fits(vector, indices, "indices of the snapshot", accumulator)
+    check_fits(vector, counts, "counts of the snapshot", accumulator)
     if sums is None:
         if n:
             raise inconsistent(accumulator, f"{n} indices without gradients")
@@ -123,12 +125,8 @@ def _check_slices(spec: AccumulatorSpec, saved: SumSnapshot, accumulator: object
         raise inconsistent(
             accumulator, f"shape {shape_text(shape)}, expected {shape_text(spec.shape)}"
         )
-    _check(TensorSpec((n, *shape[1:]), spec.sum_dtype), sums, "sums", accumulator)
+    expected = TensorSpec((n, *shape[1:]), spec.sum_dtype)
+    check_fits(expected, sums, "sums of the snapshot", accumulator)
     end = np.inf if shape[0] is None else shape[0]
     if n and not (indices[0] >= 0 and indices[-1] < end and (np.diff(indices) > 0).all()):
         raise inconsistent(accumulator, f"indices {indices} of a tensor of {shape_text(shape)}")
-
-
-def _check(expected: TensorSpec, array: Array, what: str, accumulator: object) -> None:
-    if not expected.fits(array):
-        raise mismatch(expected, array, f"{what} of the snapshot", accumulator)

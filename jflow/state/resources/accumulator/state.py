@@ -6,24 +6,26 @@ which it was computed; gradients of steps before the current one are silently dr
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.accumulator.snapshot import AccumulatorSnapshot
 from jflow.state.resources.accumulator.spec import AccumulatorSpec
-from jflow.state.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
+from jflow.state.resources.accumulator.sums import DenseSum, Slices, SparseSum
 from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
 
 _UPDATES, _TAKES = range(2)
 
-Sum = TypeVar("Sum", bound=GradientSum)
 
-
-class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
-    """Base of dense and sparse accumulators.
+class Accumulator(QueuedResource[AccumulatorSnapshot]):
+    """Accumulates gradients: arrays of one shape or, if its spec is sparse, slices of a tensor.
 
     Updates never wait; takes wait in one queue.
+
+    Args:
+      spec: its definition.
+      name: its name in messages.
 
     Attributes:
       gradient_sum: the gradients of this step.
@@ -34,13 +36,12 @@ class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
     spec: AccumulatorSpec
     saved_as = AccumulatorSnapshot
 
-    def __init__(
-        self, spec: AccumulatorSpec, name: str, gradient_sum: Sum, apply: type[QueuedAttempt[Any]]
-    ) -> None:
-        super().__init__(apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
-        self.spec = spec
-        self.name = name
-        self.gradient_sum = gradient_sum
+    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
+        apply = ApplySparse if spec.is_sparse else ApplyGradient
+        super().__init__(spec, name, apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
+        self.gradient_sum: DenseSum | SparseSum = (SparseSum if spec.is_sparse else DenseSum)(
+            spec, name
+        )
         self.global_step = 0
         self.n_dropped = 0
 
@@ -77,31 +78,7 @@ class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
         self.global_step, self.n_dropped = snapshot.global_step, snapshot.n_dropped
 
 
-class Accumulator(GradientAccumulator[DenseSum]):
-    """Accumulates gradients that are arrays of one shape.
-
-    Args:
-      spec: its definition.
-      name: its name in messages.
-    """
-
-    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
-        super().__init__(spec, name, DenseSum(spec, name), ApplyGradient)
-
-
-class SparseAccumulator(GradientAccumulator[SparseSum]):
-    """Accumulates gradients that are slices of a tensor.
-
-    Args:
-      spec: its definition.
-      name: its name in messages.
-    """
-
-    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
-        super().__init__(spec, name, SparseSum(spec, name), ApplySparse)
-
-
-class _Apply(QueuedAttempt[GradientAccumulator[Any]]):
+class _Apply(QueuedAttempt[Accumulator]):
     """Adds a copy of a gradient, or drops it if it is stale."""
 
     __slots__ = ("_gradient", "_local_step")
@@ -112,7 +89,7 @@ class _Apply(QueuedAttempt[GradientAccumulator[Any]]):
         self._gradient = gradient
         self._local_step = local_step
 
-    def advance(self, state: GradientAccumulator[Any]) -> bool:
+    def advance(self, state: Accumulator) -> bool:
         if not state.is_stale(self._local_step):
             state.gradient_sum.check(self._gradient)
             state.gradient_sum.add(self._gradient)
@@ -129,9 +106,6 @@ class ApplyGradient(_Apply):
     """
 
     __slots__ = ()
-
-    def __init__(self, gradient: Array, local_step: int) -> None:
-        super().__init__(gradient, local_step)
 
 
 class ApplySparse(_Apply):
@@ -154,7 +128,7 @@ class ApplySparse(_Apply):
         super().__init__(Slices(indices, values, dense_shape), local_step)
 
 
-class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
+class TakeGradient(QueuedAttempt[Accumulator]):
     """Takes the mean or sum of all gradients as soon as there are at least `count`.
 
     Its values are the gradient; for a sparse accumulator the indices, slices and dense shape.
@@ -171,23 +145,23 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
         super().__init__()
         self._count = count
 
-    def start(self, state: GradientAccumulator[Any]) -> None:
+    def start(self, state: Accumulator) -> None:
         if self._count <= 0:
             raise InvalidArgumentError(
                 f"cannot take the reduction of {self._count} gradients from {state}; "
                 "expected 1 or more"
             )
 
-    def advance(self, state: GradientAccumulator[Any]) -> bool:
+    def advance(self, state: Accumulator) -> bool:
         if state.n_accumulated >= self._count:
             self.succeed(state.take_gradient())
         return self.is_complete
 
-    def goal(self, state: GradientAccumulator[Any]) -> str:
+    def goal(self, state: Accumulator) -> str:
         return f"to take {self._count} gradients from {state}, which has {state.n_accumulated}"
 
 
-class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
+class SetGlobalStep(QueuedAttempt[Accumulator]):
     """Sets the current step, possibly to a lower one; gradients of earlier steps are dropped.
 
     Args:
@@ -201,7 +175,7 @@ class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
         super().__init__()
         self._step = step
 
-    def advance(self, state: GradientAccumulator[Any]) -> bool:
+    def advance(self, state: Accumulator) -> bool:
         state.global_step = self._step
         self.succeed()
         return True

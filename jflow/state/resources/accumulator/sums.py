@@ -11,7 +11,7 @@ from jflow.base.values import Array, TensorSpec, is_compatible, shape_text
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.accumulator.snapshot import SumSnapshot
 from jflow.state.resources.accumulator.spec import MEAN, AccumulatorSpec
-from jflow.state.resources.tensors import mismatch
+from jflow.state.resources.tensors import check_fits
 
 _VECTOR = TensorSpec((None,), "int64")
 
@@ -63,8 +63,7 @@ class DenseSum(GradientSum):
         expected_spec = (
             spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
         )
-        if not expected_spec.fits(gradient):
-            raise mismatch(expected_spec, gradient, "gradient", self._name)
+        check_fits(expected_spec, gradient, "gradient", self._name)
 
     def add(self, gradient: Array) -> None:
         """Adds a gradient."""
@@ -116,12 +115,10 @@ class SparseSum(GradientSum):
     def check(self, gradient: Slices) -> None:
         """Raises InvalidArgumentError if a gradient cannot be added."""
         indices, values = gradient.indices, gradient.values
-        if not _VECTOR.fits(indices):
-            raise mismatch(_VECTOR, indices, "indices", self._name)
+        check_fits(_VECTOR, indices, "indices", self._name)
         expected = self._shape or (None, *values.shape[1:])
         slices = TensorSpec((len(indices), *expected[1:]), self._spec.dtype)
-        if not slices.fits(values):
-            raise mismatch(slices, values, "values", self._name)
+        check_fits(slices, values, "values", self._name)
         self._check_range(indices, self._shape_with(gradient)[0])
 
     def add(self, gradient: Slices) -> None:
@@ -184,8 +181,7 @@ class SparseSum(GradientSum):
         known_shape = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
         if gradient.dense_shape is None:
             return known_shape
-        if not _VECTOR.fits(gradient.dense_shape):
-            raise mismatch(_VECTOR, gradient.dense_shape, "dense shape", self._name)
+        check_fits(_VECTOR, gradient.dense_shape, "dense shape", self._name)
         shape = tuple(gradient.dense_shape.tolist())
         if not is_compatible(known_shape, shape):
             raise InvalidArgumentError(

@@ -12,8 +12,8 @@ from jflow.state.records.hashing import buckets_of
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.kernel import Kernel, KernelRun, wait_for
 from jflow.state.resources.lookup_table.state import InitializeTable, LookupTable, TableEntries
-from jflow.state.resources.lookup_table.text_file import TextColumn, column_of, read_lines
-from jflow.state.resources.tensors import mismatch
+from jflow.state.resources.lookup_table.text_file import column_of, read_lines
+from jflow.state.resources.tensors import check_fits
 
 
 def _initialize(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
@@ -36,14 +36,14 @@ def _initialize_from_file(
     table = _table(cells)
     if table.entries is not None:
         return ()
-    _check(TensorSpec((), "string"), values[0], "file name", table)
+    check_fits(TensorSpec((), "string"), values[0], "file name", table)
     name = values[0].item()
     separator = delimiter.encode()
     if len(separator) != 1:
         raise InvalidArgumentError(f"delimiter should be only 1 char, got {delimiter!r}")
     lines = read_lines(name, table.open(name), vocab_size)
     keys, own = (
-        column_of(lines, TextColumn(index, dtype), separator, value_index_offset)
+        column_of(lines, index, dtype, separator, value_index_offset)
         for index, dtype in (
             (key_index, table.spec.key_dtype),
             (value_index, table.spec.value_dtype),
@@ -59,7 +59,7 @@ def _find(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
     keys, default = values
     entries = _entries(cells, keys)
     table = _table(cells)
-    _check(TensorSpec((), table.spec.value_dtype), default, "default value", table)
+    check_fits(TensorSpec((), table.spec.value_dtype), default, "default value", table)
     found, own = entries.find(keys)
     return (np.where(found, own, default),)
 
@@ -69,7 +69,7 @@ def _find_or_hash(cells: Sequence[Cell], values: Sequence[Array], *, num_buckets
     yield from ()
     (keys,) = values
     entries = _entries(cells, keys)
-    _check(TensorSpec((None,), "int64"), entries.values, "values", _table(cells))
+    check_fits(TensorSpec((None,), "int64"), entries.values, "values", _table(cells))
     found, ids = entries.find(keys)
     others = keys[~found].tolist()
     texts = others if is_string_tensor(keys) else [b"%d" % key for key in others]
@@ -82,11 +82,6 @@ def _size(cells: Sequence[Cell], values: Sequence[Array], *, num_buckets: int = 
     yield from ()
     n_entries = cells[0].query(lambda table: len(table.entries or ()))
     return (np.asarray(n_entries + num_buckets, np.int64),)
-
-
-def _check(expected: TensorSpec, array: Array, what: str, table: LookupTable) -> None:
-    if not expected.fits(array):
-        raise mismatch(expected, array, what, table)
 
 
 def _table(cells: Sequence[Cell]) -> LookupTable:

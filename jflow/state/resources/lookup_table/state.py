@@ -13,7 +13,7 @@ from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.state.records import Records
 from jflow.state.resources.snapshot import PlainSnapshot
 from jflow.state.resources.spec import Spec
-from jflow.state.resources.tensors import checked_spec, mismatch
+from jflow.state.resources.tensors import check_fits, checked_spec
 from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
 
 INTEGERS = "int64"
@@ -101,9 +101,7 @@ class TableEntries:
             raise InvalidArgumentError(
                 f"expected at least one key as a vector, got keys of shape {keys.shape} ({table})"
             )
-        expected = TensorSpec(keys.shape, table.spec.value_dtype)
-        if not expected.fits(values):
-            raise mismatch(expected, values, "values", table)
+        check_fits(TensorSpec(keys.shape, table.spec.value_dtype), values, "values", table)
         positions: dict[Any, int] = {}
         for position, key in enumerate(keys.tolist()):
             first = positions.setdefault(key, position)
@@ -153,14 +151,9 @@ class LookupTable(QueuedResource[LookupTableSnapshot]):
     saved_as = LookupTableSnapshot
 
     def __init__(self, spec: LookupTableSpec, name: str, open_: Open) -> None:
-        super().__init__(InitializeTable)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, InitializeTable)
         self.open = open_
         self.entries: TableEntries | None = None
-
-    def __str__(self) -> str:
-        return f"lookup table {self.name!r}"
 
     def initialized(self) -> TableEntries:
         """Returns the entries. Raises FailedPreconditionError if there are none yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.state.records import Records
 from jflow.state.records.numbers import MalformedNumberError, parse_numbers
 from jflow.state.records.reader import text_of
+from jflow.state.records.strings import string_array
 
 WHOLE_LINE = -2
 """The index of a column that is the whole line."""
@@ -20,19 +20,6 @@ LINE_NUMBER = -1
 """The index of a column that is the number of the line, from 0."""
 
 _BLOCK_LINES = 1 << 14
-
-
-@dataclass(frozen=True)
-class TextColumn:
-    """A column of a file of text.
-
-    Attributes:
-      index: its number, from 0; `WHOLE_LINE` or `LINE_NUMBER`.
-      dtype: the name of its dtype.
-    """
-
-    index: int
-    dtype: str
 
 
 def read_lines(name: bytes, records: Records, vocab_size: int | None) -> list[bytes]:
@@ -71,35 +58,32 @@ def read_lines(name: bytes, records: Records, vocab_size: int | None) -> list[by
 
 
 def column_of(
-    lines: Sequence[bytes], column: TextColumn, delimiter: bytes, first_number: int
+    lines: Sequence[bytes], index: int, dtype: str, delimiter: bytes, first_number: int
 ) -> Array:
     """Returns a column of lines, dtype[n].
 
     Args:
       lines: the lines, n of them.
-      column: which one.
+      index: its number, from 0; `WHOLE_LINE` or `LINE_NUMBER`.
+      dtype: the name of its dtype.
       delimiter: the byte between two columns.
       first_number: the number of the first line.
 
     Raises:
       InvalidArgumentError: if a line has no such column, or not with that dtype.
     """
-    if column.index == LINE_NUMBER:
-        return np.arange(first_number, first_number + len(lines)).astype(column.dtype)
-    fields = lines if column.index == WHOLE_LINE else _fields(lines, column.index, delimiter)
-    if column.dtype == string.name:
-        strings = np.empty(len(fields), object)
-        strings[:] = fields
-        return strings
-    dtype = np.dtype(column.dtype)
-    if dtype.kind not in "iuf":
-        raise InvalidArgumentError(f"a file of text has no values of dtype {column.dtype}")
+    if index == LINE_NUMBER:
+        return np.arange(first_number, first_number + len(lines)).astype(dtype)
+    fields = lines if index == WHOLE_LINE else _fields(lines, index, delimiter)
+    if dtype == string.name:
+        return string_array(fields)
+    if np.dtype(dtype).kind not in "iuf":
+        raise InvalidArgumentError(f"a file of text has no values of dtype {dtype}")
     try:
-        return parse_numbers(fields, dtype)
+        return parse_numbers(fields, np.dtype(dtype))
     except MalformedNumberError as error:
         raise InvalidArgumentError(
-            f"Field {text_of(fields[error.index])} in line {error.index} is not a valid "
-            f"{column.dtype}"
+            f"Field {text_of(fields[error.index])} in line {error.index} is not a valid {dtype}"
         ) from None
 
 

@@ -12,7 +12,7 @@ from jflow.base.packing import Meta, Record
 from jflow.base.values import Array
 from jflow.state.resources.queue.spec import SHUFFLE, QueueSpec
 from jflow.state.resources.snapshot import PackedSnapshot, check_count, inconsistent
-from jflow.state.resources.tensors import mismatch
+from jflow.state.resources.tensors import check_fits
 
 Rows = Array | tuple[Array, ...]
 """One component of several elements: stacked, [n, ...]; n arrays if their shapes may differ."""
@@ -114,8 +114,7 @@ class QueueSnapshot:
             if component.is_static:
                 expected_spec, arrays = component.batch, (np.asarray(rows),)
             for array in arrays:
-                if not expected_spec.fits(array):
-                    raise mismatch(expected_spec, array, f"component {i} of the snapshot", queue)
+                check_fits(expected_spec, array, f"component {i} of the snapshot", queue)
         if (self.spec.kind == SHUFFLE) != (self.rng is not None):
             raise inconsistent(queue, "a random state belongs to a shuffle queue, and to no other")
         if self.rng is not None:

@@ -8,7 +8,6 @@ from typing import Any
 from jflow.base.values import TensorSpec, shape_text
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.spec import Spec
-from jflow.state.resources.tensors import shapes_text
 
 FIFO = "FIFOQueue"
 SHUFFLE = "RandomShuffleQueue"
@@ -72,7 +71,8 @@ class QueueSpec(Spec, frozen=True):
         yield "capacity", max(self.capacity, -1)
         yield "capacity in bytes", self.capacity_bytes
         yield "component types", [c.dtype.name for c in self.components]
-        yield "component shapes", shapes_text(c.shape for c in self.components)
+        shapes = ", ".join(shape_text(c.shape) for c in self.components)
+        yield "component shapes", f"[{shapes}]"
         yield "names", [*self.names]
         yield "min_after_dequeue", self.min_after_dequeue
         yield "seed", self.seed

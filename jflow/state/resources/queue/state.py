@@ -54,9 +54,7 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
     saved_as = QueueSnapshot
 
     def __init__(self, spec: QueueSpec, name: str, rng: np.random.Generator) -> None:
-        super().__init__(QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
         self.is_closed = False
         self.allowance = Allowance()
         self._rng = rng
@@ -185,7 +183,7 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
         for block in reversed(blocks):
             self._storage.put_back(block)
             self.size_bytes += self._table.block_bytes(block)
-        self.allowance.cover_returned(self.size_bytes + self.held_bytes)
+        self.allowance.cover_returned(self.charged_bytes)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
         """Puts one taken element back."""
@@ -234,7 +232,7 @@ class Queue(QueuedResource[QueueSnapshot], Charged):
         return block
 
     def _trim(self) -> None:
-        self.allowance.trim(self.size_bytes + self.held_bytes)
+        self.allowance.trim(self.charged_bytes)
 
     def _saved_elements(self) -> tuple[Rows, ...]:
         """Copies all elements, counting those that waiting dequeues have taken as not taken."""

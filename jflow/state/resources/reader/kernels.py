@@ -10,6 +10,7 @@ import numpy as np
 
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError, OutOfRangeError
+from jflow.state.records.strings import string_array
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.kernel import Kernel, KernelRun, Wanted, query, wait_for
 from jflow.state.resources.queue.attempts import Dequeue
@@ -45,7 +46,7 @@ def _read(
             continue
         keys, values = _read_records(reader, cell, item, n_wanted)
         if keys:
-            return _strings(keys), _strings(values)
+            return string_array(keys), string_array(values)
 
 
 def _read_records(
@@ -91,7 +92,7 @@ def _reset(reader: ReaderState, cell: Cell) -> KernelRun:
 
 def _serialize(reader: ReaderState, cell: Cell) -> KernelRun:
     yield from ()
-    return (_strings([cell.query(ReaderState.state)]).reshape(()),)
+    return (np.array(cell.query(ReaderState.state), object),)
 
 
 def _restore_state(reader: ReaderState, cell: Cell, state: Array) -> KernelRun:
@@ -114,13 +115,7 @@ def _read_file(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
         _, contents = cells[0].query(lambda reader: reader).read(item, 1)
     finally:
         item.close()
-    return (_strings(contents).reshape(()),)
-
-
-def _strings(items: Sequence[bytes]) -> Array:
-    strings = np.empty(len(items), object)
-    strings[:] = items
-    return strings
+    return (string_array(contents).reshape(()),)
 
 
 KERNELS: Mapping[str, Kernel] = {

@@ -129,9 +129,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     saved_as = ReaderSnapshot
 
     def __init__(self, spec: ReaderSpec, name: str, open_: Open) -> None:
-        super().__init__(AcquireReader, ReleaseReader, n_wait_queues=2)
-        self.spec = spec
-        self.name = name
+        super().__init__(spec, name, AcquireReader, ReleaseReader, n_wait_queues=2)
         self.acquired_by: AcquireReader | None = None
         self.work: WorkItem | None = None
         self.n_records = 0

@@ -87,18 +87,16 @@ class Cut(Attempt, ABC):
     and before any later one can change it.
 
     Attributes:
+      keys: the keys of the variables to read.
       n_missing: the number of variables that it has yet to read.
     """
 
-    __slots__ = ("n_missing",)
+    __slots__ = ("keys", "n_missing")
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Iterable[Hashable]) -> None:
         super().__init__()
+        self.keys = frozenset(keys)
         self.n_missing = 0
-
-    @abstractmethod
-    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
-        """Returns the keys of the variables to read, given those being written; called once."""
 
     @abstractmethod
     def take(self, key: Hashable) -> None:
@@ -136,7 +134,7 @@ class AccessQueue(Resource):
 
     def try_grant(self, access: Access) -> bool:
         """Grants or fails an access; returns False, without enqueueing it, if it must wait."""
-        if (self._writers or self._queues) and self.blocker(access) is not None:
+        if (self._writers or self._queues) and self._blocker(access) is not None:
             return False
         self._grant(access)
         return True
@@ -170,17 +168,6 @@ class AccessQueue(Resource):
         attempt.rollback()
         return self.end_access(attempt) if isinstance(attempt, Access) else []
 
-    def close(self, error: OpError) -> list[Attempt]:
-        waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
-        self._queues.clear()
-        cuts = [*dict.fromkeys(cut for cuts in self._cuts.values() for cut in cuts)]
-        for cut in cuts:
-            self._fail_cut(cut, error)
-        self.free(lambda _: True)
-        for access in waiting:
-            access.fail(error)
-        return [*waiting, *cuts]
-
     def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
         """Revokes the write access to freed variables, without waiting for the programs.
 
@@ -203,22 +190,23 @@ class AccessQueue(Resource):
             keys = [key for key, cuts in self._cuts.items() if attempt in cuts]
             return f"waited for {keys[0]}, which another step writes" if keys else ""
         assert isinstance(attempt, Access)
-        ahead = writer = None if attempt.is_complete else self.blocker(attempt)
+        ahead = writer = next(self._blockers(attempt), None)
         # This terminates, because an access is blocked by a granted or an earlier one only.
-        while writer is not None and (before := self._waits_for(writer)) is not None:
+        while writer is not None and (before := next(self._blockers(writer), None)) is not None:
             writer = before
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
 
     def _begin_cut(self, cut: Cut) -> list[Attempt]:
-        written = self._writers.keys()
-        keys = cut.keys(written)
-        for key in keys:
-            if key in written:
+        for key in cut.keys:
+            if key in self._writers:
                 self._cuts.setdefault(key, []).append(cut)
                 cut.n_missing += 1
             else:
                 cut.take(key)
-        return [] if cut.n_missing else self._complete_cut(cut)
+        if cut.n_missing:
+            return []
+        cut.succeed()
+        return [cut]
 
     def _read_cuts(self, free: Iterable[Hashable]) -> list[Attempt]:
         """Lets waiting cuts read variables whose writer has ended, before the next grant."""
@@ -230,12 +218,9 @@ class AccessQueue(Resource):
                 cut.take(key)
                 cut.n_missing -= 1
                 if not cut.n_missing:
-                    completed += self._complete_cut(cut)
+                    cut.succeed()
+                    completed.append(cut)
         return completed
-
-    def _complete_cut(self, cut: Cut) -> list[Attempt]:
-        cut.succeed()
-        return [cut]
 
     def _fail_cut(self, cut: Cut, error: OpError) -> None:
         for key in [key for key, cuts in self._cuts.items() if cut in cuts]:
@@ -245,10 +230,7 @@ class AccessQueue(Resource):
         cut.rollback()
         cut.fail(error)
 
-    def _waits_for(self, access: Access) -> Access | None:
-        return None if access.is_complete else self.blocker(access)
-
-    def blocker(self, access: Access) -> Access | None:
+    def _blocker(self, access: Access) -> Access | None:
         """Returns an access that must be granted or end before this one; None if there is none."""
         for key in access.all_keys():
             writer = self._writers.get(key)
@@ -309,7 +291,7 @@ class AccessQueue(Resource):
         while keys:
             key = keys.pop()
             for access in [*self._queues.get(key, ())]:
-                if self.blocker(access) is None:
+                if self._blocker(access) is None:
                     self._leave(access)
                     self._grant(access)
                     completed.append(access)

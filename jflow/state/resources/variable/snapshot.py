@@ -11,7 +11,7 @@ step waits for longer than that copy takes, and no donation can invalidate the l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -34,6 +34,8 @@ from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
+from jflow.state.moves import StateId
+from jflow.state.moves.states import VARIABLE
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState, stored_bytes
@@ -51,6 +53,16 @@ class VariableId(NamedTuple):
         """Returns the id of the variable with this key on a device."""
         container = "" if key.container == device.task.job else key.container
         return cls(container, str(device), key.name)
+
+    @classmethod
+    def of_state(cls, state: StateId) -> VariableId:
+        """Returns the id of a variable by its name in the cluster."""
+        return cls(state.container, state.device, state.name)
+
+    @property
+    def state(self) -> StateId:
+        """The name of the variable in the cluster."""
+        return StateId(self.device, VARIABLE, self.container, self.name)
 
     def __str__(self) -> str:
         return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
@@ -123,28 +135,20 @@ class VariableCut(Cut):
 
     Args:
       variables: all variables of the task.
-      wanted: which of them to lease; all if None.
+      wanted: which of them to lease.
 
     Attributes:
       leased: the leased values. Those of variables that were not initialized are missing.
     """
 
-    __slots__ = ("_variables", "_wanted", "leased")
+    __slots__ = ("_variables", "leased")
 
     def __init__(
-        self,
-        variables: Mapping[VariableId, VariableState],
-        wanted: Collection[VariableId] | None = None,
+        self, variables: Mapping[VariableId, VariableState], wanted: Iterable[VariableId]
     ) -> None:
-        super().__init__()
+        super().__init__(wanted)
         self._variables = variables
-        self._wanted = wanted
         self.leased: dict[VariableId, LeasedVariable] = {}
-
-    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
-        if self._wanted is not None:
-            return {*self._wanted}
-        return {*self._variables, *being_written}  # the latter may be about to be initialized
 
     def take(self, key: Hashable) -> None:
         assert isinstance(key, VariableId)
