@@ -39,15 +39,11 @@ class DataStreams(Enum):
         return self in (DataStreams.WHERE_POSSIBLE, DataStreams.TCP)
 
 
-DEFAULT = DataStreams.WHERE_POSSIBLE
-"""The choice if the variable is not set."""
-
-
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
     """Reads JFLOW_TRANSPORT. Raises InvalidArgumentError if its value is not a valid one."""
     text = environ.get(VARIABLE, "")
     try:
-        return DataStreams(text) if text else DEFAULT
+        return DataStreams(text) if text else DataStreams.WHERE_POSSIBLE
     except ValueError:
         raise InvalidArgumentError(
             f"{VARIABLE} must be 'grpc', 'unix', 'tcp' or 'auto', or not set, got {text!r}"

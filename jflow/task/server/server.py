@@ -44,7 +44,6 @@ from jflow.task.server.stuck import (
 from jflow.task.worker import Worker
 
 _LOG = logging.getLogger(__name__)
-_N_THREADS = 8
 _STOP_S = 5.0
 _LOOK_S = 5.0
 _JOIN_POLL_S = 1.0
