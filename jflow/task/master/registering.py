@@ -15,8 +15,9 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import AbortedError, RestartedError, UnavailableError
-from jflow.net.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered, StepOwner
+from jflow.net.protocol import Artifacts, Registered, StepOwner
 from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.state.core.task import RECONNECT_TIMEOUT_S
 from jflow.state.moves import MovedError, changes_of
 from jflow.task.master.step_runner import RegisteredStep, TaskPlans
 from jflow.task.master.view import ServerView

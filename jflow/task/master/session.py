@@ -15,25 +15,23 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import Job
+from jflow.base.drivers.coroutines import Started, Waited
 from jflow.base.failpoints import async_failpoint
+from jflow.base.values import Array
 from jflow.errors import AbortedError, InvalidArgumentError, OpError, UnavailableError
 from jflow.net.protocol import (
-    Array,
     Artifacts,
     Client,
     DeviceRecord,
     Registered,
     ReplySize,
     Rights,
-    Staging,
-    Started,
     StepOwner,
     UnregisteredError,
-    Waited,
 )
 from jflow.plan import Plan, verify_step
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core import ClusterMembers, EffectRunner, SessionClaim
+from jflow.state.core import ClusterMembers, EffectRunner, SessionClaim, Staging
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
 from jflow.state.journal import N_ATTEMPTS, recorded_ids

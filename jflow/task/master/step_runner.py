@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from jflow.base.cluster import Task
+from jflow.base.drivers.coroutines import Waited, begin
+from jflow.base.values import Array
 from jflow.errors import (
     CancelledError,
     InternalError,
@@ -16,7 +18,7 @@ from jflow.errors import (
     OpError,
     UnavailableError,
 )
-from jflow.net.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
+from jflow.net.protocol import Registered, ReplySize, TaskProxy
 from jflow.plan import Call, Plan
 from jflow.state.core import Staging
 from jflow.state.effects import Effect, writes_once

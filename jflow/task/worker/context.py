@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
+from jflow.base.drivers.coroutines import Waited
 from jflow.base.values import SentArray
 from jflow.errors import UnavailableError
-from jflow.net.protocol import Piggybacked, Waited
+from jflow.net.protocol import Piggybacked
 from jflow.plan.trace.record import Recorder
 from jflow.state.core.task import TasksOfCluster
 from jflow.state.moves import StateId

@@ -15,9 +15,9 @@ import numpy as np
 
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import memory_bytes
+from jflow.base.values import Array, memory_bytes
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.net.protocol import Array, Artifacts
+from jflow.net.protocol import Artifacts
 from jflow.plan import Plan, Program
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla.cache import ProgramCache

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 
 from jflow.base.deadline.clock import now
+from jflow.base.drivers.coroutines import Waited
 from jflow.errors import CancelledError, OpError
-from jflow.net.protocol import Waited
 from jflow.plan import Recv, Send
 from jflow.state.resources import Attempt, Cell
 from jflow.task.execution.interpreter import Driver

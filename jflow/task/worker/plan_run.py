@@ -10,9 +10,11 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
+from jflow.base.drivers.coroutines import Waited
 from jflow.base.drivers.loop import all_of
+from jflow.base.values import Array
 from jflow.errors import CancelledError, InvalidArgumentError
-from jflow.net.protocol import Array, Client, Waited
+from jflow.net.protocol import Client
 from jflow.plan import Recv, Send, Slot
 from jflow.plan.xla.mesh_program import Compilation
 from jflow.state.core import StepEffect
