@@ -25,7 +25,7 @@ from jflow.net.protocol.records import (
     owner_to_proto,
     sent_claim,
 )
-from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.net.protocol.rpc import DONE, Incoming, Outgoing, Rpc, Service, nothing
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
 from jflow.net.protocol.run_rpcs import RUN_STEP as RUN_STEP
 from jflow.net.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
@@ -38,13 +38,6 @@ from jflow.plan import Plan
 S_contra = TypeVar("S_contra", contravariant=True)
 
 # Remote procedures ------------------------------------------------------------------------------
-
-
-_DONE: Outgoing = (None, ())
-
-
-def _nothing(_: Any, __: list[Array]) -> None:
-    """Decodes the result of an RPC that returns nothing."""
 
 
 def _read_registered(message: pb.Registered, _: list[Array]) -> Registered:
@@ -114,10 +107,10 @@ def _called_back(call: int, number: int, results: Sequence[Array]) -> Outgoing:
 
 async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
     call.functions.answered(call.envelope, call.tensors)
-    return _DONE
+    return DONE
 
 
-CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing, needs=AccessRole.READ)
+CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, nothing, needs=AccessRole.READ)
 
 
 def _release(handle: int) -> Outgoing:
@@ -127,10 +120,10 @@ def _release(handle: int) -> Outgoing:
 async def _serve_release(session: MasterSession | WorkerService, call: Incoming) -> Outgoing:
     for handle in call.envelope.release.handles:
         session.release(handle)
-    return _DONE
+    return DONE
 
 
-RELEASE = Rpc("release", _release, _serve_release, _nothing, needs=AccessRole.READ)
+RELEASE = Rpc("release", _release, _serve_release, nothing, needs=AccessRole.READ)
 
 
 # Of the worker ----------------------------------------------------------------------------------

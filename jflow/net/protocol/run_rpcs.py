@@ -24,29 +24,19 @@ from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.frame import new_tuple
 from jflow.net.protocol.records import Piggybacked, effect_from_proto, effect_to_proto
-from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
+from jflow.net.protocol.rpc import DONE, Incoming, Outgoing, RepeatedCall, Rpc, deadline_of, nothing
 from jflow.net.protocol.services import MasterSession, WorkerSession
-from jflow.net.protocol.templates import (
-    CallNumbers,
-    Rest,
-    TemplateMessage,
-    TemplateReply,
-)
+from jflow.net.protocol.templates import Rest, TemplateMessage, TemplateReply
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.state.effects import Effect
 from jflow.state.effects.effect import Staging
 
-_DONE: Outgoing = (None, ())
 _RECEIVED = TemplateReply(())
 
 
 def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
     return tensors
-
-
-def _nothing(_: Any, __: list[Array]) -> None:
-    """Decodes the result of an RPC that returns nothing."""
 
 
 def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
@@ -55,18 +45,6 @@ def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
         return None, 0, 0
     key = effect.client, effect.epoch, effect.attempt, effect.is_saved
     return key, effect.sequence, effect.acknowledged
-
-
-def _effect(message: pb.Effect, numbers: CallNumbers) -> Effect:
-    _, sequence, acknowledged = numbers
-    return Effect(
-        message.client,
-        message.epoch,
-        sequence,
-        message.attempt,
-        acknowledged,
-        message.is_saved,
-    )
 
 
 # The step of a client ---------------------------------------------------------------------------
@@ -128,10 +106,10 @@ def _begin_step(
     body, varying = call.template.envelope.run_step, call.varying
     if body.calls_back:
         return None
-    effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
+    step_id, *numbers = varying.numbers
+    effect = effect_from_proto(body.effect, numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     begun, records = now(), list[TaskRecord]() if body.is_traced else None
-    step_id = varying.numbers[0]
     run = session.begin_step(body.handle, deadline, call.tensors, effect, records, step_id)
     if run is None or records is None:
         return None if run is None else _fetch_reply(run)
@@ -229,7 +207,7 @@ def _begin_plans(
         return None
     numbers, staging = call.varying.numbers, None
     if body.HasField("effect"):
-        effect = _effect(body.effect, numbers)
+        effect = effect_from_proto(body.effect, numbers[1:])
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (
         not body.is_traced
@@ -330,7 +308,7 @@ def _send_tensors(step: int, values: Mapping[int, SentArray | None]) -> Outgoing
 async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensors
     await _deliver_all(worker, body, body.step, call.tensors)
-    return _DONE
+    return DONE
 
 
 async def _deliver_all(
@@ -377,7 +355,7 @@ SEND_TENSORS = Rpc(
     "send_tensors",
     _send_tensors,
     _serve_send_tensors,
-    _nothing,
+    nothing,
     repeated=_repeated_tensors,
     begin=_begin_tensors,
     needs=AccessRole.CLUSTER,
