@@ -23,13 +23,14 @@ from jflow.net.wire import (
     load_tls,
     load_users,
 )
+from jflow.net.wire.ports import are_loopback
 from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 from jflow.state.checkpoint_files import ANYWHERE
 from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
-from jflow.task.server.address import are_loopback, listening_hosts, location_at
+from jflow.task.server.address import listening_hosts, location_at
 from jflow.task.server.apart import compiles_apart
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.joining import join_cluster
