@@ -37,7 +37,7 @@ from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.local_task import LocalTask
 from jflow.task.execution.repeated import run_repeatedly
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, recorder_of, traced
+from jflow.task.execution.tracing import traced, traced_state
 from jflow.task.execution.variables import QUEUED_S
 
 
@@ -316,15 +316,10 @@ class LocalExecutable:
         writing: Writing | None,
         effect: StepEffect | None,
     ) -> Sequence[StepState]:
-        watch, containers = self._watch, self._containers
-        if recorder is None:
-            return [
-                StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
-            ]
+        make = StepState if recorder is None else partial(traced_state, recorder)
+        containers, watch = self._containers, self._watch
         return [
-            TracedState(
-                one, containers, recorder_of(recorder, one), queued_s, watch, writing, effect
-            )
+            make(one, containers, queued_s=queued_s, watch=watch, writing=writing, effect=effect)
             for one in self._plans
         ]
 
