@@ -8,9 +8,8 @@ registered again over the next connection, if the same incarnation answers there
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
@@ -79,7 +78,14 @@ class Registrar:
             registered = await self._register(entry, own, deadline)
             return entry.registered_as(registered), registered
 
-        results = await self._everywhere(by_task, register)
+        calls = [asyncio.ensure_future(register(task, group)) for task, group in by_task.items()]
+        try:
+            results = await asyncio.gather(*calls)
+        except BaseException:
+            for call in calls:
+                call.cancel()
+            self._servers.driver.start(self._release_ended(calls))
+            raise
         missing = dict.fromkeys(digest for _, result in results for digest in result.missing)
         entries = {entry.task: entry for entry, _ in results}
         if missing:
@@ -184,22 +190,6 @@ class Registrar:
         for entry in entries:
             with suppress(UnavailableError):  # its plans are gone with it
                 await entry.proxy.release(entry.incarnation, entry.handle)
-
-    async def _everywhere(
-        self,
-        by_task: Mapping[Task, Sequence[Plan]],
-        register: Callable[
-            [Task, Sequence[Plan]], Coroutine[Any, Any, tuple[TaskPlans, Registered]]
-        ],
-    ) -> list[tuple[TaskPlans, Registered]]:
-        calls = [asyncio.ensure_future(register(task, group)) for task, group in by_task.items()]
-        try:
-            return await asyncio.gather(*calls)
-        except BaseException:
-            for call in calls:
-                call.cancel()
-            self._servers.driver.start(self._release_ended(calls))
-            raise
 
     async def _release_ended(
         self, calls: Sequence[asyncio.Future[tuple[TaskPlans, Registered]]]
