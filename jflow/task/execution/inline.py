@@ -226,7 +226,8 @@ class LocalExecutable:
     ) -> list[Any]:
         """Runs the step; one that is applied once returns the results of its applied attempt."""
         recorder = None if records is None else self._recorder()
-        run = partial(self._run_once, feeds, fetch, deadline, woken, recorder, n_steps)
+        admitted = partial(self._run_admitted, feeds, fetch, deadline, woken, recorder, n_steps)
+        run = partial(self._run_once, admitted, deadline)
         if effect is not None and self._refusal is not None:
             raise self._refusal
         if effect is None or self._task is None or not self._writes.n_programs:
@@ -242,20 +243,17 @@ class LocalExecutable:
 
     def _run_once(
         self,
-        feeds: Sequence[Any],
-        fetch: Callable[[StepState, Slot], Any],
+        run: Callable[[StepEffect | None], list[Any]],
         deadline: Deadline,
-        woken: Woken | None,
-        recorder: Recorder | None,
-        n_steps: int,
         effect: StepEffect | None,
     ) -> list[Any]:
+        """Runs the step while no state that it uses is held."""
         task = self._task
         if task is None:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
+            return run(effect)
         task.enter(self._use, deadline)
         try:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
+            return run(effect)
         finally:
             task.leave(self._use)
 
