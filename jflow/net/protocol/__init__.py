@@ -48,7 +48,6 @@ from jflow.net.protocol.records import StepOwner as StepOwner
 from jflow.net.protocol.rights import ALL_RIGHTS as ALL_RIGHTS
 from jflow.net.protocol.rights import Rights as Rights
 from jflow.net.protocol.services import MasterSession as MasterSession
-from jflow.net.protocol.services import ServerRoles as ServerRoles
 from jflow.net.protocol.services import WatchedCluster as WatchedCluster
 from jflow.net.protocol.services import WorkerService as WorkerService
 from jflow.net.protocol.services import WorkerSession as WorkerSession

@@ -219,7 +219,7 @@ class Dialler:
         try:
             return SocketStream(await run_on_loop(self.attaching(offer)))
         except UnattachedError as error:
-            without_data_stream(self.choice, str(error), "the server")
+            without_data_stream(self.choice, str(error))
             return None
 
     def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
@@ -233,7 +233,7 @@ class Dialler:
         try:
             return run_in_thread(self.attaching(offer), limit)
         except UnattachedError as error:
-            without_data_stream(self.choice, str(error), "the server")
+            without_data_stream(self.choice, str(error))
             return None
 
     def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:

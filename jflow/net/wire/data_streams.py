@@ -50,7 +50,7 @@ def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
         ) from None
 
 
-def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
+def without_data_stream(choice: DataStreams, reason: str) -> None:
     """Logs why a session has no data stream.
 
     Raises:
@@ -58,7 +58,7 @@ def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
     """
     if choice in (DataStreams.UNIX, DataStreams.TCP):
         raise UnavailableError(
-            f"{VARIABLE}={choice.value}, but {server} has no such data stream: {reason}"
+            f"{VARIABLE}={choice.value}, but the server has no such data stream: {reason}"
         )
     log_once(f"messages go over gRPC: {reason}")
 

@@ -41,7 +41,7 @@ class GrpcStream:
       call: gRPC's object for this end.
       channel: closed with the stream.
       caller_names, machine: see `FrameStream`.
-      dialler: how a caller's end attaches data streams; if None, it does not.
+      dialler: how a caller's end attaches data streams.
       listener: accepts the data streams that a server's end offers.
     """
 
@@ -54,7 +54,7 @@ class GrpcStream:
         call: _Call,
         channel: grpc.aio.Channel | None = None,
         caller_names: frozenset[str] | None = None,
-        dialler: Dialler | None = None,
+        dialler: Dialler = WITHOUT,
         listener: DataListener | None = None,
         machine: str = "",
     ) -> None:
@@ -89,7 +89,7 @@ class GrpcStream:
         return self._upgrade
 
     async def attach(self, offer: DataOffer | None) -> PairedStream | None:
-        data = None if self._dialler is None else await self._dialler.attach(offer)
+        data = await self._dialler.attach(offer)
         return None if data is None else PairedStream(data, self)
 
     def end_data(self) -> None:

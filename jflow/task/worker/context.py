@@ -128,7 +128,7 @@ class WorkerContext:
         if registered.exchanges:
             self.rendezvous.end_step(step)
         began = self.started.pop(step, None)
-        if began is not None and self.devices.runs(step):
+        if began is not None and self.devices.running(step):
             self.abandoned.add(step, began[0], registered)
         for noted in (self.piggybacked, self.blocked, self.recorders):
             if noted:
