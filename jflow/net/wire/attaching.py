@@ -26,6 +26,7 @@ from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
 from jflow.net.wire.connections import DataConnection, SocketConnection, close_in_thread
 from jflow.net.wire.data_streams import DataStreams, log_once, without_data_stream
 from jflow.net.wire.socket_stream import unsent
+from jflow.net.wire.tls import DATA_PROTOCOL
 from jflow.net.wire.tls_connection import TlsConnection
 from jflow.net.wire.unix_sockets import is_of_this_user
 
@@ -141,6 +142,8 @@ def encrypt(connection: TlsConnection) -> Resumable[None]:
         if not (yield Wait(connection.fileno(), events)):
             handshake.close()
             raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
+    if connection.protocol != DATA_PROTOCOL:
+        raise ConnectionAbortedError("the other end is no data stream")
 
 
 def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
