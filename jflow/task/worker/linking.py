@@ -33,6 +33,9 @@ from jflow.task.execution.link import link
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.memory import program_limits
 
+_CONSTANTS_BYTES = 4 << 30
+"""How many bytes of constants a task keeps; linked plans keep theirs alive beyond it."""
+
 
 @dataclass
 class DroppedError(Exception):
@@ -53,14 +56,9 @@ def sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]
 
 
 class ConstantCache:
-    """LRU cache of arrays by digest and device; thread-safe.
+    """LRU cache of arrays by digest and device; thread-safe."""
 
-    Args:
-      capacity_bytes: how much to keep; linked plans keep their constants alive beyond it.
-    """
-
-    def __init__(self, capacity_bytes: int = 4 << 30) -> None:
-        self._capacity_bytes = capacity_bytes
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrays: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
@@ -77,7 +75,7 @@ class ConstantCache:
                 self._arrays[key] = put(source(), device)
             self._arrays.move_to_end(key)
             array = self._arrays[key]
-            while sum(map(memory_bytes, self._arrays.values())) > self._capacity_bytes:
+            while sum(map(memory_bytes, self._arrays.values())) > _CONSTANTS_BYTES:
                 self._arrays.popitem(last=False)
         return array
 
