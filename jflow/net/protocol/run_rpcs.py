@@ -116,15 +116,24 @@ def _begin_step(
     return partial(_late_traced_reply, run, records, begun)
 
 
-def _fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
-    """Returns the fetched values as a reply, or a function that waits for them."""
+def _fetch_reply(
+    run: Started[Sequence[Array]], piggybacked: Piggybacked | None = None
+) -> TemplateReply | Rest:
+    """Returns the fetched values as a reply, or a function that waits for them.
+
+    Values that are piggybacked come with them.
+    """
     if not run.is_done:
-        return partial(_late_fetch_reply, run)
-    return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
+        return partial(_late_fetch_reply, run, piggybacked)
+    if piggybacked is None:
+        return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
+    return _reply_of(run.result, piggybacked)
 
 
-async def _late_fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply:
-    return TemplateReply(await run.rest())
+async def _late_fetch_reply(
+    run: Started[Sequence[Array]], piggybacked: Piggybacked | None
+) -> TemplateReply:
+    return _reply_of(await run.rest(), piggybacked)
 
 
 RUN_STEP = Rpc(
@@ -228,22 +237,12 @@ def _begin_plans(
     )
     if records is not None:
         return partial(_late_traced_reply, run, records, begun, piggybacked)
-    if piggybacked is None:
-        return _fetch_reply(run)
-    return (
-        _reply_of(run.result, piggybacked)
-        if run.is_done
-        else partial(_reply_later, run, piggybacked)
-    )
+    return _fetch_reply(run, piggybacked)
 
 
-async def _reply_later(run: Started[Sequence[Array]], piggybacked: Piggybacked) -> TemplateReply:
-    return _reply_of(await run.rest(), piggybacked)
-
-
-def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateReply:
+def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked | None) -> TemplateReply:
     """Returns a reply with the fetched values and those that are piggybacked."""
-    if not piggybacked.values:
+    if piggybacked is None or not piggybacked.values:
         return TemplateReply(fetched)
     tensors, signals = _divided(piggybacked)
 

@@ -1,9 +1,8 @@
 """The services of a server, as their callers see them.
 
 A method that is marked `remote` is an RPC, whose messages follow from its signature
-(`signatures.py`); those that keep the state of
-a task are in `jflow.state.core`. The messages of steps, which are made once and parsed once, are in
-`run_rpcs.py`.
+(`signatures.py`); those that keep the state of a task are in `jflow.state.core`. The messages of
+steps, which are made once and parsed once, are in `run_rpcs.py`.
 """
 
 from __future__ import annotations

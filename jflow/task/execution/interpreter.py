@@ -3,8 +3,7 @@
 `interpret` is a generator that yields what it has to wait for; a *driver* runs it and performs the
 single instructions. The blocking driver performs all of them in the caller's thread and sleeps only
 for attempts on resources (`jflow.task.execution.blocking`). The asyncio driver never blocks its
-event
-loop: it awaits long programs, slow calls and transfers (`jflow.task.worker.plan_run`). The
+event loop: it awaits long programs, slow calls and transfers (`jflow.task.worker.plan_run`). The
 semantics of an instruction is the same for both, see `jflow.task.execution.step_state`.
 
 Feeds and fetches are the boundary of a step: the caller of a driver fills and reads their slots.
