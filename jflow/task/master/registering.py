@@ -147,7 +147,7 @@ class Registrar:
         try:
             return await self._renew_entry(step, entry)
         except MovedError as error:
-            if len(step.entries) == 1:
+            if step.only is not None:
                 raise
             raise AbortedError(
                 f"the state moved while {entry.task} was cut off; the step may have done a part of "

@@ -49,7 +49,6 @@ from jflow.task.master.step_runner import (
     TaskPlans,
     check_values,
     is_blocking,
-    only_name,
     reply_of,
     single_write_staging,
 )
@@ -314,7 +313,7 @@ class ClientSession:
                 raise
             tasks = ", ".join(map(str, step.entries))
             doing, waited = f"running the step on {tasks}", Waited.of(error.__context__)
-            only = only_name(step.entries)
+            only = None if step.only is None else str(step.only.task)
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
@@ -433,8 +432,7 @@ class ClientSession:
         # An attempt that meets an older step is run again, and only the last one has happened.
         noted = None if records is None else list[TaskRecord]()
         values: Sequence[Array]
-        if len(step.entries) == 1:
-            (entry,) = step.entries.values()
+        if (entry := step.only) is not None:
             values = await self._run_on_task(step, entry, step_id, feeds, client, noted, staging)
         else:
             by_index = await StepRunner(
