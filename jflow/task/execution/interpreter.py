@@ -11,8 +11,8 @@ Feeds and fetches are the boundary of a step: the caller of a driver fills and r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
@@ -29,6 +29,10 @@ from jflow.task.execution.variables import VariableAccess
 
 W_co = TypeVar("W_co", covariant=True)
 """What a driver can wait for, in addition to attempts on resources."""
+
+
+Interpret = Callable[..., Generator[Any, None, None]]
+"""An interpreter of the instances of a loop, which may trace."""
 
 
 class Driver(Protocol[W_co]):
