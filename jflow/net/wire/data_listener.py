@@ -173,14 +173,13 @@ class DataListener:
 
     def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
         """Attaches a connection by its proof; returns False if no offer has that proof."""
-        match = self._offers.pop(proof, asyncio.get_running_loop().time())
-        if match is None or match[1].attached.done():
+        made = self._offers.pop(proof, asyncio.get_running_loop().time())
+        if made is None or made.attached.done():
             return False
-        offer, made = match
         if isinstance(connection, TlsConnection) and connection.peer_names != made.caller_names:
             return False
         # Never too much for a buffer in which nothing is.
-        connection.send([offer.server_proof])
+        connection.send([made.offer.server_proof])
         made.attached.set_result(SocketStream(connection))
         return True
 
