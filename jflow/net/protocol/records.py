@@ -137,17 +137,6 @@ class Piggybacked:
     values: dict[int, Array | None] = field(default_factory=dict)
 
 
-def owner_to_proto(owner: StepOwner) -> pb.StepOwner:
-    """Converts the owner of a step to protobuf, except its claim; see `sent_claim`."""
-    return pb.StepOwner(session=owner.session, user=owner.user)
-
-
-def sent_claim(owner: StepOwner) -> pb.Claim | None:
-    """Converts the claim of the owner of a step to protobuf."""
-    claim = owner.claim
-    return None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch)
-
-
 def owner_from_proto(message: pb.RegisterPlans) -> StepOwner:
     """Returns the owner of plans. Raises InvalidArgumentError as `Claim`."""
     claim = Claim(message.claim.name, message.claim.epoch) if message.HasField("claim") else None

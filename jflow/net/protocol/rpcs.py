@@ -22,8 +22,6 @@ from jflow.net.protocol.records import (
     Registered,
     StepOwner,
     owner_from_proto,
-    owner_to_proto,
-    sent_claim,
 )
 from jflow.net.protocol.rpc import DONE, Incoming, Outgoing, Rpc, Service, nothing
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
@@ -45,8 +43,7 @@ def _read_registered(message: pb.Registered, _: list[Array]) -> Registered:
 
 
 def _registered_to_proto(registered: Registered) -> Outgoing:
-    handle, missing, n_bytes = registered.handle, registered.missing, registered.n_bytes
-    return pb.Registered(handle=handle, missing=missing, n_bytes=n_bytes), ()
+    return pb.Registered(**vars(registered)), ()
 
 
 def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, Array]:
@@ -135,12 +132,13 @@ def _register_plans(
     is_restartable: bool = False,
     owner: StepOwner = UNKNOWN_OWNER,
 ) -> Outgoing:
+    claim = owner.claim
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
-        claim=sent_claim(owner),
-        owner=owner_to_proto(owner),
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+        owner=pb.StepOwner(session=owner.session, user=owner.user),
     )
     return message, list(artifacts.values())
 
