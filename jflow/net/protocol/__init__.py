@@ -23,13 +23,6 @@ What the other end sends is bounded before it is kept: frames, replies (`credits
 that are unauthenticated (`admission.py`).
 """
 
-from jflow.base.drivers.coroutines import Started as Started
-from jflow.base.drivers.coroutines import Waited as Waited
-from jflow.base.drivers.coroutines import begin as begin
-from jflow.base.drivers.coroutines import retrieve as retrieve
-from jflow.base.drivers.coroutines import shield as shield
-from jflow.base.drivers.loop import TaskSet as TaskSet
-from jflow.base.values import Array as Array
 from jflow.net.protocol.client import MasterClient as MasterClient
 from jflow.net.protocol.cluster_tasks import ClusterTasks as ClusterTasks
 from jflow.net.protocol.credits import ReplySize as ReplySize
@@ -55,12 +48,9 @@ from jflow.net.protocol.records import StepOwner as StepOwner
 from jflow.net.protocol.rights import ALL_RIGHTS as ALL_RIGHTS
 from jflow.net.protocol.rights import Rights as Rights
 from jflow.net.protocol.services import MasterSession as MasterSession
-from jflow.net.protocol.services import ServerRoles as ServerRoles
 from jflow.net.protocol.services import WatchedCluster as WatchedCluster
 from jflow.net.protocol.services import WorkerService as WorkerService
 from jflow.net.protocol.services import WorkerSession as WorkerSession
 from jflow.net.protocol.tokens import Secret as Secret
 from jflow.net.protocol.tokens import Users as Users
 from jflow.net.protocol.transport import Transport as Transport
-from jflow.state.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
-from jflow.state.effects.effect import Staging as Staging

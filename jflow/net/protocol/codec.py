@@ -29,7 +29,7 @@ from jflow.errors import (
     class_name,
     from_code,
 )
-from jflow.net.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
+from jflow.net.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.state.effects import ConflictError, SupersededError
@@ -46,11 +46,6 @@ NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 """The names of numeric dtypes in messages."""
 
 # Messages --------------------------------------------------------------------------------------
-
-
-def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[SentArray]) -> Iterator[bytes]:
-    """Encodes an envelope and its tensors as frames of bytes. Arguments as of `frames_of`."""
-    return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
 
 
 def control_of(envelope: pb.Envelope, tensors: Sequence[SentArray]) -> bytes:

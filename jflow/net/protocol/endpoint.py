@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from jflow.base.drivers.loop import TaskSet
@@ -61,11 +62,7 @@ class Endpoint:
 
     def services(self) -> Services:
         """Returns the functions that serve a stream, by the names of the services."""
-
-        def serving(service: Service[Any]) -> Any:
-            return lambda stream: self._serve(service, stream)
-
-        return {service.name: serving(service) for service in (MASTER, WORKER)}
+        return {service.name: partial(self._serve, service) for service in (MASTER, WORKER)}
 
     def refuse_calls(self, error: OpError) -> None:
         """Fails all unanswered calls of all callers, and those that come, with an error."""

@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from jflow.base.values import SentArray
-from jflow.net.protocol.codec import frames_of, small_payload
-from jflow.net.protocol.frame import (
-    CHUNK_BYTES,
-    LARGE_BYTES,
-    SMALL_BYTES,
-    Assembler,
-    Buffers,
-    Encoder,
-    Message,
-    encode,
-    encode_parts,
-)
-from jflow.net.protocol.parser import Parser, delimited_message
+from jflow.net.protocol.codec import frames_of
+from jflow.net.protocol.frame import LARGE_BYTES, Assembler, Message, encode
 
 
 class Framing(Protocol):
@@ -102,61 +91,3 @@ class ByteFraming:
 
     def is_sign_of_life(self, frame: bytes) -> bool:
         return len(frame) >= LARGE_BYTES
-
-
-class PartsFraming:
-    """Framing of a stream that writes lists of buffers, and parses what it reads itself.
-
-    Args:
-      parser: the parser of the stream.
-      encode: makes the frames.
-      write_now: writes a small frame, which has its length in front; as that of a `Framing`.
-      offer_first: see `Framing`.
-      end: ends the stream, and frees the messages of the parser that were not read.
-    """
-
-    def __init__(
-        self,
-        parser: Parser,
-        encode: Encoder[Any] = encode_parts,
-        write_now: Callable[[bytes], bool | None] | None = None,
-        offer_first: Callable[[Callable[[Message], object | None]], None] = lambda _: None,
-        end: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._parser = parser
-        self._encode = encode
-        self._write_frame = write_now
-        self.write_now = None if write_now is None else self._write_small
-        self.offer_first = offer_first
-        self._end = end
-
-    def frames(
-        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
-    ) -> Iterator[Any]:
-        return frames_of(self._encode, message_id, control, tensors)
-
-    def _write_small(
-        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
-    ) -> bool | None:
-        payload = small_payload(tensors)
-        if payload is None or len(control) > SMALL_BYTES or self._write_frame is None:
-            return None
-        return self._write_frame(delimited_message(message_id, control, payload))
-
-    @property
-    def n_received(self) -> int:
-        return self._parser.n_received
-
-    def feed(self, read: Message) -> Message:
-        return read
-
-    def watch_long(self, on_long: Callable[[Message], object]) -> None:
-        self._parser.assembler.on_long = on_long
-
-    def close(self) -> None:
-        self._end()
-        self._parser.close()
-
-    def is_sign_of_life(self, frame: Buffers) -> bool:
-        # Socket buffers of the kernel are smaller.
-        return sum(map(len, frame)) >= CHUNK_BYTES

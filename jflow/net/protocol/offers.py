@@ -56,7 +56,7 @@ class OpenOffers(Generic[K]):
     """The offers of a server that no caller has taken yet, each with a value of the server."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, tuple[DataOffer, K, float]] = {}
+        self._open: dict[bytes, tuple[K, float]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -64,13 +64,13 @@ class OpenOffers(Generic[K]):
     def add(self, offer: DataOffer, value: K, now: float) -> None:
         """Adds an offer that is made at `now`, in seconds of any clock."""
         self._drop_expired(now)
-        self._open[offer.caller_proof] = (offer, value, now + OFFER_S)
+        self._open[offer.caller_proof] = (value, now + OFFER_S)
 
-    def pop(self, proof: bytes, now: float) -> tuple[DataOffer, K] | None:
-        """Removes and returns the offer that a caller's proof is for; None if there is none."""
+    def pop(self, proof: bytes, now: float) -> K | None:
+        """Removes the offer that a caller's proof is for; returns its value, None without one."""
         self._drop_expired(now)
-        offer = self._open.pop(proof, None)
-        return None if offer is None else offer[:2]
+        value, _ = self._open.pop(proof, (None, 0.0))
+        return value
 
     def cancel(self, offer: DataOffer) -> None:
         """Cancels an offer; does nothing if it was taken or has expired."""
@@ -79,7 +79,7 @@ class OpenOffers(Generic[K]):
     def _drop_expired(self, now: float) -> None:
         # All are good for the same time, so the oldest expires first.
         while self._open:
-            proof, (_, _, until) = next(iter(self._open.items()))
+            proof, (_, until) = next(iter(self._open.items()))
             if until > now:
                 return
             del self._open[proof]

@@ -80,8 +80,9 @@ class Peer:
 
     def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
         self.address = caller.target.address
-        self._connector = _Connector(transport, task, caller)
+        self._transport = transport
         self._task = task
+        self._caller = caller
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._link: PeerLink | None = None
@@ -120,8 +121,44 @@ class Peer:
         async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
             if self._link is None or self._link.is_broken:
                 refused_s = settings.REFUSED_S if is_lost else None
-                self._link = await self._connector.connect(next(self._numbers), refused_s)
+                self._link = await self._new_link(next(self._numbers), refused_s)
             return self._link.info
+
+    async def _new_link(self, number: int, refused_s: float | None) -> PeerLink:
+        """Opens the connection with this number, in the highest version that both ends speak.
+
+        `refused_s` is as in `Transport.connect`.
+        """
+        try:
+            return await self._enter(self._caller, number, refused_s)
+        except OtherVersionError as error:
+            earlier = replace(self._caller, version=error.version)
+            return await self._enter(earlier, number, refused_s)
+
+    async def _enter(self, caller: Caller, number: int, refused_s: float | None) -> PeerLink:
+        task, address = self._task, self.address
+        # No warning: the caller whose call waits for it is told.
+        log_silence = partial(
+            event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
+        )
+        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, log_silence)
+        try:
+            if (action := async_failpoint("peer.before_connect")) is not None:
+                await action
+            stream = await self._transport.connect(caller.service, task, address, refused_s)
+        finally:
+            notice.cancel()
+        handshake = CallerHandshake(caller, new_nonce())
+        try:
+            messages, info = await enter(stream, handshake)
+            info = info.over(messages.kind)
+            return PeerLink(task, address, messages, info, number, handshake.version)
+        except BrokenStreamError as error:
+            await stream.close()
+            raise stream_error(error, f"{task} at {address}", CALLER, str(task)) from None
+        except BaseException:
+            await stream.close()
+            raise
 
     async def call(
         self,
@@ -158,7 +195,7 @@ class Peer:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
-            return await (await self._incarnation(incarnation)).call(request, step)
+            return await (await self._to(incarnation)).call(request, step)
 
     async def register(
         self,
@@ -230,7 +267,7 @@ class Peer:
 
     async def _deliver_over_new(self, step: int, values: Mapping[int, SentArray | None]) -> None:
         """Like `deliver`, after opening a connection."""
-        link = await self._open_link()
+        link = await self._reconnected()
         sending = None if link is None else link.deliver(step, values)
         if sending is not None:
             await sending
@@ -248,23 +285,23 @@ class Peer:
         if link is not None:
             await link.close()
 
-    async def _open_link(self) -> PeerLink | None:
-        """Returns the connection; opens one if there is none or it broke."""
-        if self._link is None or self._link.is_broken:
-            # As a task: a timeout needs to know the task that it cancels (see `begin`).
-            is_lost = self._link is not None
-            await asyncio.ensure_future(self.connect(RECONNECT_TIMEOUT_S, is_lost=is_lost))
+    async def _reconnected(self) -> PeerLink | None:
+        """Opens a connection, as there is none or it broke; None if it was closed at once."""
+        # As a task: a timeout needs to know the task that it cancels (see `begin`).
+        is_lost = self._link is not None
+        await asyncio.ensure_future(self.connect(RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
     async def _to(self, incarnation: int) -> PeerLink:
-        """Returns the connection to an incarnation of the task. Raises as `_incarnation`."""
-        link = self._link
-        if link is None or link.is_broken or link.info.incarnation != incarnation:
-            link = await self._incarnation(incarnation)
-        return link
+        """Returns the connection to an incarnation of the task; opens one if there is none.
 
-    async def _incarnation(self, incarnation: int) -> PeerLink:
-        link = await self._open_link()
+        Raises:
+          RestartedError: if the task is in another incarnation.
+          UnavailableError: if it cannot be reached.
+        """
+        link = self._link
+        if link is None or link.is_broken:
+            link = await self._reconnected()
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.info.incarnation != incarnation:
@@ -291,50 +328,3 @@ class Arrivals:
 
 class UnregisteredError(UnavailableError):
     """A task was cut off since plans were registered on it, and has forgotten them."""
-
-
-class _Connector:
-    """Makes connections to a task; arguments as for `Peer`."""
-
-    def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
-        self._transport = transport
-        self._task = task
-        self._caller = caller
-
-    async def connect(self, number: int, refused_s: float | None) -> PeerLink:
-        """Opens the connection with this number, in the highest version that both ends speak.
-
-        `refused_s` is as in `Transport.connect`.
-        """
-        try:
-            return await self._connect(self._caller, number, refused_s)
-        except OtherVersionError as error:
-            return await self._connect(
-                replace(self._caller, version=error.version), number, refused_s
-            )
-
-    async def _connect(self, caller: Caller, number: int, refused_s: float | None) -> PeerLink:
-        task, address = self._task, caller.target.address
-        # No warning: the caller whose call waits for it is told.
-        log_silence = partial(
-            event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
-        )
-        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, log_silence)
-        try:
-            if (action := async_failpoint("peer.before_connect")) is not None:
-                await action
-            stream = await self._transport.connect(caller.service, task, address, refused_s)
-        finally:
-            notice.cancel()
-        handshake = CallerHandshake(caller, new_nonce())
-        try:
-            messages, info = await enter(stream, handshake)
-            link = PeerLink(task, address, messages, info.over(messages.kind), number)
-            link.version = handshake.version
-            return link
-        except BrokenStreamError as error:
-            await stream.close()
-            raise stream_error(error, f"{task} at {address}", CALLER, str(task)) from None
-        except BaseException:
-            await stream.close()
-            raise

@@ -122,15 +122,21 @@ class PeerLink:
     """One stream to one incarnation of a task, after the handshake, and its pending calls.
 
     Attributes:
+      number: counts the connections to the task.
       version: the version of the protocol that the stream has.
     """
 
-    version = VERSION
-
     def __init__(
-        self, task: Task, address: str, stream: MessageStream, info: ServerInfo, number: int
+        self,
+        task: Task,
+        address: str,
+        stream: MessageStream,
+        info: ServerInfo,
+        number: int,
+        version: int = VERSION,
     ) -> None:
         self.number = number
+        self.version = version
         self._task = task
         self._address = address
         self._stream = stream

@@ -137,17 +137,6 @@ class Piggybacked:
     values: dict[int, Array | None] = field(default_factory=dict)
 
 
-def owner_to_proto(owner: StepOwner) -> pb.StepOwner:
-    """Converts the owner of a step to protobuf, except its claim; see `sent_claim`."""
-    return pb.StepOwner(session=owner.session, user=owner.user)
-
-
-def sent_claim(owner: StepOwner) -> pb.Claim | None:
-    """Converts the claim of the owner of a step to protobuf."""
-    claim = owner.claim
-    return None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch)
-
-
 def owner_from_proto(message: pb.RegisterPlans) -> StepOwner:
     """Returns the owner of plans. Raises InvalidArgumentError as `Claim`."""
     claim = Claim(message.claim.name, message.claim.epoch) if message.HasField("claim") else None
@@ -189,13 +178,9 @@ def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
         devices=[device_to_proto(device) for device in info.devices],
         n_compiled=info.n_compiled,
         session_defaults=info.session_defaults,
-        data_offer=None if offer is None else _offer_to_proto(offer),
+        data_offer=None if offer is None else pb.DataOffer(**vars(offer)),
         newest_version=VERSION,
     )
-
-
-def _offer_to_proto(offer: DataOffer) -> pb.DataOffer:
-    return pb.DataOffer(path=offer.path, boot_id=offer.boot_id, nonce=offer.nonce, port=offer.port)
 
 
 def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
@@ -231,23 +216,22 @@ def _offer(message: pb.DataOffer) -> DataOffer | None:
 
 def effect_to_proto(effect: Effect) -> pb.Effect:
     """Converts an effect to protobuf."""
-    return pb.Effect(
-        client=effect.client,
-        epoch=effect.epoch,
-        sequence=effect.sequence,
-        attempt=effect.attempt,
-        acknowledged=effect.acknowledged,
-        is_saved=effect.is_saved,
-    )
+    return pb.Effect(**vars(effect))
 
 
-def effect_from_proto(message: pb.Effect) -> Effect:
-    """Converts an effect from protobuf. Raises InvalidArgumentError as `Effect`."""
+def effect_from_proto(message: pb.Effect, numbers: Sequence[int] = ()) -> Effect:
+    """Converts an effect from protobuf. Raises InvalidArgumentError as `Effect`.
+
+    Args:
+      message: the effect.
+      numbers: its sequence and what is acknowledged, if the message does not have them.
+    """
+    sequence, acknowledged = numbers or (message.sequence, message.acknowledged)
     return Effect(
         message.client,
         message.epoch,
-        message.sequence,
+        sequence,
         message.attempt,
-        message.acknowledged,
+        acknowledged,
         message.is_saved,
     )

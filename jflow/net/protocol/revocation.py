@@ -25,7 +25,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class AdmittedCaller:
-    """With what the caller of a stream has proven itself.
+    """What the caller of a stream has proven of itself.
 
     Attributes:
       token_id: the token of a user; None for the server's own token.

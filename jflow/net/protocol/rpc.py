@@ -54,6 +54,9 @@ def deadline_of(timeout_s: float, remaining_s: float) -> Deadline:
 Outgoing = tuple[Any, Sequence[SentArray]]
 """A message, None if there is nothing but tensors, and its tensors."""
 
+DONE: Outgoing = (None, ())
+"""The reply of an RPC that returns nothing."""
+
 
 class RepeatedCall(NamedTuple):
     """The template key of a request's message, and the values that vary between such messages.
@@ -137,6 +140,10 @@ class CallRequest:
         envelope = common()
         envelope.id, envelope.remaining_s = call, remaining_s
         return control_of(envelope, self.tensors)
+
+
+def nothing(_: Any, __: list[Array]) -> None:
+    """Decodes the result of an RPC that returns nothing."""
 
 
 def _no_method(*_: Any, **__: Any) -> Any:

@@ -22,10 +22,8 @@ from jflow.net.protocol.records import (
     Registered,
     StepOwner,
     owner_from_proto,
-    owner_to_proto,
-    sent_claim,
 )
-from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.net.protocol.rpc import DONE, Incoming, Outgoing, Rpc, Service, nothing
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
 from jflow.net.protocol.run_rpcs import RUN_STEP as RUN_STEP
 from jflow.net.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
@@ -40,20 +38,12 @@ S_contra = TypeVar("S_contra", contravariant=True)
 # Remote procedures ------------------------------------------------------------------------------
 
 
-_DONE: Outgoing = (None, ())
-
-
-def _nothing(_: Any, __: list[Array]) -> None:
-    """Decodes the result of an RPC that returns nothing."""
-
-
 def _read_registered(message: pb.Registered, _: list[Array]) -> Registered:
     return Registered(message.handle, tuple(message.missing), message.n_bytes)
 
 
 def _registered_to_proto(registered: Registered) -> Outgoing:
-    handle, missing, n_bytes = registered.handle, registered.missing, registered.n_bytes
-    return pb.Registered(handle=handle, missing=missing, n_bytes=n_bytes), ()
+    return pb.Registered(**vars(registered)), ()
 
 
 def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, Array]:
@@ -114,10 +104,10 @@ def _called_back(call: int, number: int, results: Sequence[Array]) -> Outgoing:
 
 async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
     call.functions.answered(call.envelope, call.tensors)
-    return _DONE
+    return DONE
 
 
-CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing, needs=AccessRole.READ)
+CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, nothing, needs=AccessRole.READ)
 
 
 def _release(handle: int) -> Outgoing:
@@ -127,10 +117,10 @@ def _release(handle: int) -> Outgoing:
 async def _serve_release(session: MasterSession | WorkerService, call: Incoming) -> Outgoing:
     for handle in call.envelope.release.handles:
         session.release(handle)
-    return _DONE
+    return DONE
 
 
-RELEASE = Rpc("release", _release, _serve_release, _nothing, needs=AccessRole.READ)
+RELEASE = Rpc("release", _release, _serve_release, nothing, needs=AccessRole.READ)
 
 
 # Of the worker ----------------------------------------------------------------------------------
@@ -142,12 +132,13 @@ def _register_plans(
     is_restartable: bool = False,
     owner: StepOwner = UNKNOWN_OWNER,
 ) -> Outgoing:
+    claim = owner.claim
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
-        claim=sent_claim(owner),
-        owner=owner_to_proto(owner),
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+        owner=pb.StepOwner(session=owner.session, user=owner.user),
     )
     return message, list(artifacts.values())
 

@@ -24,29 +24,19 @@ from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.frame import new_tuple
 from jflow.net.protocol.records import Piggybacked, effect_from_proto, effect_to_proto
-from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
+from jflow.net.protocol.rpc import DONE, Incoming, Outgoing, RepeatedCall, Rpc, deadline_of, nothing
 from jflow.net.protocol.services import MasterSession, WorkerSession
-from jflow.net.protocol.templates import (
-    CallNumbers,
-    Rest,
-    TemplateMessage,
-    TemplateReply,
-)
+from jflow.net.protocol.templates import Rest, TemplateMessage, TemplateReply
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.state.effects import Effect
 from jflow.state.effects.effect import Staging
 
-_DONE: Outgoing = (None, ())
 _RECEIVED = TemplateReply(())
 
 
 def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
     return tensors
-
-
-def _nothing(_: Any, __: list[Array]) -> None:
-    """Decodes the result of an RPC that returns nothing."""
 
 
 def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
@@ -55,18 +45,6 @@ def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
         return None, 0, 0
     key = effect.client, effect.epoch, effect.attempt, effect.is_saved
     return key, effect.sequence, effect.acknowledged
-
-
-def _effect(message: pb.Effect, numbers: CallNumbers) -> Effect:
-    _, sequence, acknowledged = numbers
-    return Effect(
-        message.client,
-        message.epoch,
-        sequence,
-        message.attempt,
-        acknowledged,
-        message.is_saved,
-    )
 
 
 # The step of a client ---------------------------------------------------------------------------
@@ -128,25 +106,34 @@ def _begin_step(
     body, varying = call.template.envelope.run_step, call.varying
     if body.calls_back:
         return None
-    effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
+    step_id, *numbers = varying.numbers
+    effect = effect_from_proto(body.effect, numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     begun, records = now(), list[TaskRecord]() if body.is_traced else None
-    step_id = varying.numbers[0]
     run = session.begin_step(body.handle, deadline, call.tensors, effect, records, step_id)
     if run is None or records is None:
         return None if run is None else _fetch_reply(run)
     return partial(_late_traced_reply, run, records, begun)
 
 
-def _fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
-    """Returns the fetched values as a reply, or a function that waits for them."""
+def _fetch_reply(
+    run: Started[Sequence[Array]], piggybacked: Piggybacked | None = None
+) -> TemplateReply | Rest:
+    """Returns the fetched values as a reply, or a function that waits for them.
+
+    Values that are piggybacked come with them.
+    """
     if not run.is_done:
-        return partial(_late_fetch_reply, run)
-    return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
+        return partial(_late_fetch_reply, run, piggybacked)
+    if piggybacked is None:
+        return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
+    return _reply_of(run.result, piggybacked)
 
 
-async def _late_fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply:
-    return TemplateReply(await run.rest())
+async def _late_fetch_reply(
+    run: Started[Sequence[Array]], piggybacked: Piggybacked | None
+) -> TemplateReply:
+    return _reply_of(await run.rest(), piggybacked)
 
 
 RUN_STEP = Rpc(
@@ -229,7 +216,7 @@ def _begin_plans(
         return None
     numbers, staging = call.varying.numbers, None
     if body.HasField("effect"):
-        effect = _effect(body.effect, numbers)
+        effect = effect_from_proto(body.effect, numbers[1:])
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (
         not body.is_traced
@@ -250,22 +237,12 @@ def _begin_plans(
     )
     if records is not None:
         return partial(_late_traced_reply, run, records, begun, piggybacked)
-    if piggybacked is None:
-        return _fetch_reply(run)
-    return (
-        _reply_of(run.result, piggybacked)
-        if run.is_done
-        else partial(_reply_later, run, piggybacked)
-    )
+    return _fetch_reply(run, piggybacked)
 
 
-async def _reply_later(run: Started[Sequence[Array]], piggybacked: Piggybacked) -> TemplateReply:
-    return _reply_of(await run.rest(), piggybacked)
-
-
-def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateReply:
+def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked | None) -> TemplateReply:
     """Returns a reply with the fetched values and those that are piggybacked."""
-    if not piggybacked.values:
+    if piggybacked is None or not piggybacked.values:
         return TemplateReply(fetched)
     tensors, signals = _divided(piggybacked)
 
@@ -330,7 +307,7 @@ def _send_tensors(step: int, values: Mapping[int, SentArray | None]) -> Outgoing
 async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensors
     await _deliver_all(worker, body, body.step, call.tensors)
-    return _DONE
+    return DONE
 
 
 async def _deliver_all(
@@ -377,7 +354,7 @@ SEND_TENSORS = Rpc(
     "send_tensors",
     _send_tensors,
     _serve_send_tensors,
-    _nothing,
+    nothing,
     repeated=_repeated_tensors,
     begin=_begin_tensors,
     needs=AccessRole.CLUSTER,

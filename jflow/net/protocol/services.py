@@ -1,9 +1,8 @@
 """The services of a server, as their callers see them.
 
 A method that is marked `remote` is an RPC, whose messages follow from its signature
-(`signatures.py`); those that keep the state of
-a task are in `jflow.state.core`. The messages of steps, which are made once and parsed once, are in
-`run_rpcs.py`.
+(`signatures.py`); those that keep the state of a task are in `jflow.state.core`. The messages of
+steps, which are made once and parsed once, are in `run_rpcs.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class WatchedCluster(Protocol):
     ) -> Sequence[TaskReport]:
         """Reports the coordinators of the clients of tasks: each packed as a `CoordinatorList`."""
 
-    @remote(needs=AccessRole.OPERATE, doing="reading what recorded steps have done", since=9)
+    @remote(needs=AccessRole.OPERATE, doing="reading what recorded steps have done")
     async def read_journals(
         self, positions: Sequence[JournalPosition], seconds: float, deadline: Deadline
     ) -> Sequence[TaskJournal]:
@@ -176,7 +175,7 @@ class WorkerService(Protocol):
     async def inspect(self, request: StatusRequest) -> Array:
         """Reports the state and the activity of the task: a packed `TaskStatus`, u8[n]."""
 
-    @remote(needs=AccessRole.CLUSTER, since=9)
+    @remote(needs=AccessRole.CLUSTER)
     async def read_journal(self, position: int) -> JournalPart:
         """Returns what recorded steps have done on the task, from a position on."""
 
@@ -267,7 +266,7 @@ class MasterSession(Protocol):
         effect, it is applied once. With a number, it is recorded (`jflow.state.journal`).
         """
 
-    @remote(needs=AccessRole.READ, doing="running {n_steps} steps", since=10)
+    @remote(needs=AccessRole.READ, doing="running {n_steps} steps")
     async def run_steps(
         self,
         handle: int,

@@ -25,7 +25,8 @@ from jflow.net.protocol.frame import Buffers
 from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
 from jflow.net.wire.connections import DataConnection, SocketConnection, close_in_thread
 from jflow.net.wire.data_streams import DataStreams, log_once, without_data_stream
-from jflow.net.wire.socket_stream import SocketStream, unsent
+from jflow.net.wire.socket_stream import unsent
+from jflow.net.wire.tls import DATA_PROTOCOL
 from jflow.net.wire.tls_connection import TlsConnection
 from jflow.net.wire.unix_sockets import is_of_this_user
 
@@ -141,6 +142,8 @@ def encrypt(connection: TlsConnection) -> Resumable[None]:
         if not (yield Wait(connection.fileno(), events)):
             handshake.close()
             raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
+    if connection.protocol != DATA_PROTOCOL:
+        raise ConnectionAbortedError("the other end is no data stream")
 
 
 def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
@@ -207,8 +210,8 @@ class Dialler:
     name: str = ""
     is_direct: bool = True
 
-    async def attach(self, offer: DataOffer | None) -> SocketStream | None:
-        """Attaches the offered data stream, on the event loop; None if gRPC carries the messages.
+    def attach(self, offer: DataOffer | None) -> Resumable[DataConnection | None]:
+        """Attaches the offered data stream; returns None if gRPC carries the messages.
 
         Raises:
           UnavailableError: if there can be none and there must be one, or the server may have
@@ -217,23 +220,9 @@ class Dialler:
         if self.choice is DataStreams.NEVER:
             return None
         try:
-            return SocketStream(await run_on_loop(self.attaching(offer)))
+            return (yield from self.attaching(offer))
         except UnattachedError as error:
-            without_data_stream(self.choice, str(error), "the server")
-            return None
-
-    def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
-        """Attaches the offered data stream, in this thread; otherwise like `attach`.
-
-        Raises:
-          OpError: if the limit passes, too.
-        """
-        if self.choice is DataStreams.NEVER:
-            return None
-        try:
-            return run_in_thread(self.attaching(offer), limit)
-        except UnattachedError as error:
-            without_data_stream(self.choice, str(error), "the server")
+            without_data_stream(self.choice, str(error))
             return None
 
     def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:

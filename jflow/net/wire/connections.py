@@ -16,6 +16,20 @@ from typing import Protocol
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.frame import Buffers
 
+MAX_BUFFERS = 64
+"""How many buffers one system call sends at most; the kernel takes 1024."""
+
+MAX_DESCRIPTORS = 4
+"""How many file descriptors one system call receives at most."""
+
+SEND_BYTES = 448 << 10
+"""The send buffer of a socket, of which Linux makes twice as much. A sender that waited for the
+receiver in the middle of a message would be woken several times for one; the kernel uses memory
+only for what is on its way. A frame of `CHUNK_BYTES` must not fit: that it was taken is a sign of
+life of the other end."""
+
+_ROOM = socket.CMSG_SPACE(MAX_DESCRIPTORS * struct.calcsize("i"))
+
 
 class DataConnection(Protocol):
     """One end of a connection. One thread may send while another one receives.
@@ -63,6 +77,7 @@ class DataConnection(Protocol):
         Raises:
           BlockingIOError: if there are none yet.
           OSError: if the connection broke.
+          InvalidArgumentError: if more files come than the other end ever sends at once.
         """
 
     def send(self, buffers: Buffers, descriptor: int | None = None) -> int:
@@ -93,88 +108,38 @@ class SocketConnection:
         self.passes_files = connected.family == socket.AF_UNIX
         self.kind = "unix" if self.passes_files else "tcp"
         if self.passes_files:
-            widen(connected)
+            with suppress(OSError):  # the system allows less
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         else:
             without_delay(connected)
         self.fileno, self.shutdown = connected.fileno, connected.shutdown
         self.close = connected.close
 
     def receive_into(self, buffer: memoryview, take: Callable[[Sequence[int]], object]) -> int:
-        if self.passes_files:
-            return receive_into(self._socket, buffer, take)
-        return self._socket.recv_into(buffer)
+        if not self.passes_files:
+            return self._socket.recv_into(buffer)
+        n_bytes, ancillary, flags, _ = self._socket.recvmsg_into(
+            [buffer], _ROOM, socket.MSG_CMSG_CLOEXEC
+        )
+        if ancillary:
+            for level, kind, data in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    take(struct.unpack(f"{len(data) // 4}i", data))
+            if flags & socket.MSG_CTRUNC:
+                raise InvalidArgumentError(f"more than {MAX_DESCRIPTORS} files come at once")
+        return n_bytes
 
     def send(self, buffers: Buffers, descriptor: int | None = None) -> int:
-        if len(buffers) == 1 and descriptor is None:  # quicker, which a small step feels
+        if descriptor is not None:
+            return socket.send_fds(self._socket, buffers[:MAX_BUFFERS], [descriptor])
+        if len(buffers) == 1:  # quicker, which a small step feels
             return self._socket.send(buffers[0])
-        return send(self._socket, buffers, descriptor)
+        return self._socket.sendmsg(buffers[:MAX_BUFFERS])
 
 
 def without_delay(connected: socket.socket) -> None:
     """Sets TCP_NODELAY, so that TCP sends small messages at once."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-MAX_BUFFERS = 64
-"""How many buffers one system call sends at most; the kernel takes 1024."""
-
-MAX_DESCRIPTORS = 4
-"""How many file descriptors one system call receives at most."""
-
-SEND_BYTES = 448 << 10
-"""The send buffer of a socket, of which Linux makes twice as much. A sender that waited for the
-receiver in the middle of a message would be woken several times for one; the kernel uses memory
-only for what is on its way. A frame of `CHUNK_BYTES` must not fit: that it was taken is a sign of
-life of the other end."""
-
-_ROOM = socket.CMSG_SPACE(MAX_DESCRIPTORS * struct.calcsize("i"))
-
-
-def widen(connected: socket.socket) -> None:
-    """Enlarges the send buffer of a socket, as far as the system allows it."""
-    with suppress(OSError):
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-
-
-def receive_into(
-    connected: socket.socket, buffer: memoryview, take: Callable[[Sequence[int]], object]
-) -> int:
-    """Receives bytes and file descriptors; returns the number of bytes.
-
-    Args:
-      connected: the socket.
-      buffer: where the bytes go.
-      take: takes the file descriptors that have come with them.
-
-    Raises:
-      OSError: as `socket.recv_into`.
-      InvalidArgumentError: if there are more than the other end ever sends at once.
-    """
-    n_bytes, ancillary, flags, _ = connected.recvmsg_into([buffer], _ROOM, socket.MSG_CMSG_CLOEXEC)
-    if ancillary:
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                take(struct.unpack(f"{len(data) // 4}i", data))
-        if flags & socket.MSG_CTRUNC:
-            raise InvalidArgumentError(f"more than {MAX_DESCRIPTORS} files come at once")
-    return n_bytes
-
-
-def send(connected: socket.socket, buffers: Buffers, descriptor: int | None = None) -> int:
-    """Sends the first of some buffers, as far as the kernel accepts them; returns how many bytes.
-
-    Args:
-      connected: the socket.
-      buffers: what to send.
-      descriptor: a file descriptor to go with it.
-
-    Raises:
-      OSError: as `socket.sendmsg`.
-    """
-    if descriptor is None:
-        return connected.sendmsg(buffers[:MAX_BUFFERS])
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", descriptor))
-    return connected.sendmsg(buffers[:MAX_BUFFERS], [rights])
 
 
 def close_in_thread(descriptors: Sequence[int]) -> None:

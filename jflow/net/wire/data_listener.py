@@ -61,7 +61,7 @@ class DataListener:
         self._context = None if tls is None else tls.data_server_context()
         self._listening: list[socket.socket] = []
         self._place = DataOffer("", "", b"")
-        self._directory: unix_sockets.HeldDirectory | None = None
+        self._directory_lock: int | None = None
         self._offers: OpenOffers[OpenOffer] = OpenOffers()
         self._unauthenticated = UnauthenticatedStreams()
         self._proving = TaskSet()
@@ -83,7 +83,7 @@ class DataListener:
     def _listen_near(self) -> None:
         try:
             directory = unix_sockets.socket_directory()
-            self._directory = unix_sockets.held(directory)
+            self._directory_lock = unix_sockets.hold(directory)
             unix_sockets.remove_stale(directory)
             unix_sockets.remove_earlier(directory)
             listening, path = unix_sockets.listen(directory)
@@ -110,8 +110,9 @@ class DataListener:
         self._listening.clear()
         if self._place.path:
             unix_sockets.remove(self._place.path)
-        if self._directory is not None:
-            self._directory.close()
+        if self._directory_lock is not None:
+            os.close(self._directory_lock)
+            self._directory_lock = None
         self._proving.cancel()
 
     def offer(self, caller_names: frozenset[str] | None = None) -> OpenOffer | None:
@@ -172,14 +173,13 @@ class DataListener:
 
     def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
         """Attaches a connection by its proof; returns False if no offer has that proof."""
-        match = self._offers.pop(proof, asyncio.get_running_loop().time())
-        if match is None or match[1].attached.done():
+        made = self._offers.pop(proof, asyncio.get_running_loop().time())
+        if made is None or made.attached.done():
             return False
-        offer, made = match
         if isinstance(connection, TlsConnection) and connection.peer_names != made.caller_names:
             return False
         # Never too much for a buffer in which nothing is.
-        connection.send([offer.server_proof])
+        connection.send([made.offer.server_proof])
         made.attached.set_result(SocketStream(connection))
         return True
 

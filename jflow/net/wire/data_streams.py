@@ -39,22 +39,18 @@ class DataStreams(Enum):
         return self in (DataStreams.WHERE_POSSIBLE, DataStreams.TCP)
 
 
-DEFAULT = DataStreams.WHERE_POSSIBLE
-"""The choice if the variable is not set."""
-
-
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
     """Reads JFLOW_TRANSPORT. Raises InvalidArgumentError if its value is not a valid one."""
     text = environ.get(VARIABLE, "")
     try:
-        return DataStreams(text) if text else DEFAULT
+        return DataStreams(text) if text else DataStreams.WHERE_POSSIBLE
     except ValueError:
         raise InvalidArgumentError(
             f"{VARIABLE} must be 'grpc', 'unix', 'tcp' or 'auto', or not set, got {text!r}"
         ) from None
 
 
-def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
+def without_data_stream(choice: DataStreams, reason: str) -> None:
     """Logs why a session has no data stream.
 
     Raises:
@@ -62,7 +58,7 @@ def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
     """
     if choice in (DataStreams.UNIX, DataStreams.TCP):
         raise UnavailableError(
-            f"{VARIABLE}={choice.value}, but {server} has no such data stream: {reason}"
+            f"{VARIABLE}={choice.value}, but the server has no such data stream: {reason}"
         )
     log_once(f"messages go over gRPC: {reason}")
 

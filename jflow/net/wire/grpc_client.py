@@ -16,7 +16,7 @@ from jflow.net.protocol.frame import Message
 from jflow.net.protocol.interrupts import deferred_interrupts
 from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.transport import BrokenStreamError, Services
-from jflow.net.wire.attaching import WITHOUT, Dialler
+from jflow.net.wire.attaching import WITHOUT, Dialler, run_in_thread
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.grpc_channels import client_channel, method_of
 from jflow.net.wire.grpc_server import GrpcServer
@@ -92,7 +92,7 @@ class GrpcClientStream:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> SocketClient | None:
-        connection = self._dialler.attach_here(offer, limit)
+        connection = run_in_thread(self._dialler.attach(offer), limit)
         return None if connection is None else SocketClient(connection, received, ended)
 
     def close(self) -> None:

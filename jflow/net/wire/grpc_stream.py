@@ -16,12 +16,12 @@ from jflow.errors import UnauthenticatedError, UnavailableError
 from jflow.net.protocol.framing import Framing
 from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
-from jflow.net.wire.attaching import WITHOUT, Dialler
+from jflow.net.wire.attaching import WITHOUT, Dialler, run_on_loop
 from jflow.net.wire.data_listener import DataListener, OpenOffer
 from jflow.net.wire.grpc_channels import aio_channel, method_of
 from jflow.net.wire.machine import machine_at
 from jflow.net.wire.names import looked_up, unresolved
-from jflow.net.wire.socket_stream import PairedStream
+from jflow.net.wire.socket_stream import PairedStream, SocketStream
 from jflow.net.wire.tls import Tls
 from jflow.net.wire.tls_refusal import look_for_refusal
 
@@ -41,7 +41,7 @@ class GrpcStream:
       call: gRPC's object for this end.
       channel: closed with the stream.
       caller_names, machine: see `FrameStream`.
-      dialler: how a caller's end attaches data streams; if None, it does not.
+      dialler: how a caller's end attaches data streams.
       listener: accepts the data streams that a server's end offers.
     """
 
@@ -54,7 +54,7 @@ class GrpcStream:
         call: _Call,
         channel: grpc.aio.Channel | None = None,
         caller_names: frozenset[str] | None = None,
-        dialler: Dialler | None = None,
+        dialler: Dialler = WITHOUT,
         listener: DataListener | None = None,
         machine: str = "",
     ) -> None:
@@ -89,8 +89,8 @@ class GrpcStream:
         return self._upgrade
 
     async def attach(self, offer: DataOffer | None) -> PairedStream | None:
-        data = None if self._dialler is None else await self._dialler.attach(offer)
-        return None if data is None else PairedStream(data, self)
+        connection = await run_on_loop(self._dialler.attach(offer))
+        return None if connection is None else PairedStream(SocketStream(connection), self)
 
     def end_data(self) -> None:
         """Ends the data stream that a server's end has offered, if any."""

@@ -24,6 +24,8 @@ from jflow.base.cluster import join_address
 from jflow.base.text import printable
 from jflow.errors import UnavailableError, UnknownError
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 _BACKLOG = 128
 _ATTEMPTS = 16
 """How many ports are tried that are free at the first address, and not at all others."""
@@ -31,7 +33,12 @@ _ATTEMPTS = 16
 
 def are_loopback(hosts: Sequence[str]) -> bool:
     """Whether numeric addresses are reached from this machine only."""
-    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
+    return all(numeric_address(host).is_loopback for host in hosts)
+
+
+def numeric_address(host: str) -> Address:
+    """Returns a numeric address, without the interface that it may name."""
+    return ipaddress.ip_address(host.partition("%")[0])
 
 
 def listen(hosts: Sequence[str]) -> tuple[list[socket.socket], int]:
@@ -87,7 +94,7 @@ def bound(host: str, port: int, *, reuses: bool = False) -> socket.socket:
         one.setblocking(False)
         if family == socket.AF_INET6:
             # As gRPC does, callers of all addresses (::) may come by IPv4.
-            is_all = ipaddress.ip_address(host.partition("%")[0]).is_unspecified
+            is_all = numeric_address(host).is_unspecified
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_all)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
         one.bind(where)
@@ -101,8 +108,6 @@ _PROC = Path("/proc/self")
 _LISTENS = "0A"
 _VERSIONS = frozenset({4, 6})
 _FREE = " (0 for any that is free)"
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class _Listener(NamedTuple):
@@ -146,7 +151,7 @@ def _reason(error: OSError, host: str, port: int) -> str:
         return f"{error.strerror}; choose another address"
     process = "another process may be using the port"
     with suppress(OSError):
-        mine, own = _address(host), _own_sockets()
+        mine, own = numeric_address(host), _own_sockets()
         for found in _listeners(port):
             if found.address == mine or found.address.is_unspecified or mine.is_unspecified:
                 process = _listening_process(found, port, own)
@@ -170,8 +175,8 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
         listeners, own = [*_listeners(port)], _own_sockets()
     except OSError:
         return
-    everywhere = [host for host in hosts if _address(host).is_unspecified]
-    addresses = {_address(host) for host in hosts}
+    everywhere = [host for host in hosts if numeric_address(host).is_unspecified]
+    addresses = {numeric_address(host) for host in hosts}
     for found in listeners:
         if found.inode not in own and (everywhere or found.address in addresses):
             raise UnknownError(
@@ -223,10 +228,6 @@ def _decode_address(address: str) -> Address:
     decoded = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = decoded.ipv4_mapped if isinstance(decoded, ipaddress.IPv6Address) else None
     return mapped or decoded
-
-
-def _address(host: str) -> Address:
-    return ipaddress.ip_address(host.partition("%")[0])
 
 
 def _own_sockets() -> dict[int, int]:

@@ -70,7 +70,7 @@ def announced(
 
 
 def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
-    """The running clusters of `jflow up` on this machine; removes its files of other ones."""
+    """Returns the clusters of `jflow up` that run on this machine; removes files of others."""
     running = []
     for path in sorted(_folder(environ).glob("*.json")):
         with suppress(OSError, ValueError):
@@ -92,7 +92,7 @@ def page_of(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def _read(path: Path, content: Any) -> RunningUp | None:
-    """The cluster of a file; None if its command has ended or the file is not of this form."""
+    """Returns the cluster of a file; None if its command has ended or the file is malformed."""
     if not isinstance(content, dict) or not path.stem.isdigit():
         return None
     targets, pid = content.get("targets"), int(path.stem)

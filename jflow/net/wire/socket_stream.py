@@ -9,16 +9,17 @@ buffer until the server takes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from jflow.base.values import SentArray
 from jflow.errors import OpError
-from jflow.net.protocol.frame import Buffers
-from jflow.net.protocol.framing import PartsFraming
+from jflow.net.protocol.codec import frames_of, small_payload
+from jflow.net.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message
 from jflow.net.protocol.inbox import Inbox
 from jflow.net.protocol.offers import DataOffer
-from jflow.net.protocol.parser import Parser, delimited
+from jflow.net.protocol.parser import Parser, delimited, delimited_message
 from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.net.wire.connections import DataConnection
 from jflow.net.wire.segment_exchange import SegmentExchange
@@ -237,6 +238,53 @@ def _end_text(end: Exception | None) -> str:
     return "the other end closed the data stream" if end is None else str(end)
 
 
+class PartsFraming:
+    """The framing of a data stream, which writes lists of buffers and parses what it reads itself.
+
+    Args:
+      stream: the stream.
+    """
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._parser = stream.parser
+        self._encode = stream.segments.encode
+        self._write_frame = stream.write_now
+        self.offer_first = stream.offer_first
+        self._discard = stream.discard
+
+    def frames(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> Iterator[Buffers]:
+        return frames_of(self._encode, message_id, control, tensors)
+
+    def write_now(
+        self, message_id: int, control: bytes, tensors: Sequence[SentArray]
+    ) -> bool | None:
+        payload = small_payload(tensors)
+        if payload is None or len(control) > SMALL_BYTES:
+            return None
+        return self._write_frame(delimited_message(message_id, control, payload))
+
+    @property
+    def n_received(self) -> int:
+        return self._parser.n_received
+
+    def feed(self, read: Message) -> Message:
+        return read
+
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
+        self._parser.assembler.on_long = on_long
+
+    def close(self) -> None:
+        self._discard()
+        self._parser.close()
+
+    @staticmethod
+    def is_sign_of_life(frame: Buffers) -> bool:
+        # Socket buffers of the kernel are smaller.
+        return sum(map(len, frame)) >= CHUNK_BYTES
+
+
 class PairedStream:
     """A data stream beside the stream of its handshake; see `protocol.transport.FrameStream`.
 
@@ -259,9 +307,7 @@ class PairedStream:
         self.caller_names, self.machine = lifeline.caller_names, lifeline.machine
         self.read: Callable[[], Awaitable[Any]] = data.read
         self.write: Callable[[Any], Awaitable[None]] = data.write
-        self.framing = PartsFraming(
-            data.parser, data.segments.encode, data.write_now, data.offer_first, data.discard
-        )
+        self.framing = PartsFraming(data)
         self._reading = asyncio.ensure_future(lifeline.read()) if reading is None else reading
         self._reading.add_done_callback(self._on_lifeline)
 

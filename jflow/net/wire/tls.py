@@ -177,4 +177,10 @@ def _reason(error: ssl.SSLError) -> str:
         if "self-signed" in error.verify_message or "issuer" in error.verify_message:
             return f"another authority has signed it ({error.verify_message})"
         return error.verify_message
-    return (error.reason or str(error)).lower().replace("_", " ")
+    return reason_text(error)
+
+
+def reason_text(error: ssl.SSLError) -> str:
+    """Returns the reason of an error of TLS in words."""
+    reason = getattr(error, "reason", None)  # errors that OpenSSL has not raised have none
+    return (reason or str(error)).lower().replace("_", " ")

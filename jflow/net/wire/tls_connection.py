@@ -17,7 +17,6 @@ from typing import Any
 
 from jflow.net.protocol.frame import Buffers
 from jflow.net.wire.connections import without_delay
-from jflow.net.wire.tls import DATA_PROTOCOL
 
 _RECEIVED_BYTES = 64 << 10
 """How much is taken from the kernel at once."""
@@ -58,6 +57,11 @@ class TlsConnection:
         return bool(self._unsent) or self._outgoing.pending > 0
 
     @property
+    def protocol(self) -> str | None:
+        """The ALPN protocol that both ends have agreed on."""
+        return self._tls.selected_alpn_protocol()
+
+    @property
     def peer_names(self) -> frozenset[str]:
         """The DNS names in the certificate of the other end."""
         certificate: Any = self._tls.getpeercert() or {}
@@ -91,9 +95,7 @@ class TlsConnection:
             yield select.POLLIN
             with suppress(BlockingIOError):
                 if not self._receive():
-                    raise ConnectionResetError("it closed the connection")
-        if self._tls.selected_alpn_protocol() != DATA_PROTOCOL:
-            raise ConnectionAbortedError("the other end is no data stream")
+                    raise ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "it closed the connection")
 
     def receive_into(self, buffer: memoryview, take: Callable[[Sequence[int]], object]) -> int:
         del take  # no files come with TCP

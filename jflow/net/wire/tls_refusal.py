@@ -7,15 +7,13 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from contextlib import suppress
 
 from jflow.base.cluster import numeric_host, split_address
 from jflow.base.deadline.clock import now
-from jflow.net.wire.tls import VARIABLE, Tls
-
-T = TypeVar("T")
+from jflow.net.wire.tls import VARIABLE, Tls, reason_text
+from jflow.net.wire.tls_connection import TlsConnection
 
 _ATTEMPT_S = 5.0
 """How long an attempt may take, in seconds."""
@@ -72,7 +70,7 @@ class _Limit:
     def __init__(self, over: threading.Event) -> None:
         self._over, self._end = over, now() + _ATTEMPT_S
 
-    def wait(self, connection: socket.socket, events: int) -> None:
+    def wait(self, connection: socket.socket | TlsConnection, events: int) -> None:
         """Waits until a connection is ready for one of `select`'s events.
 
         Raises:
@@ -94,7 +92,7 @@ def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | N
         return None
     with connection:
         if tls is None:
-            return _plain_refusal(connection, limit)
+            return _plain_refusal(connection, name, limit)
         return _tls_refusal(tls, connection, name, limit)
 
 
@@ -115,15 +113,15 @@ def _connect_first(host: str, port: int, limit: _Limit) -> socket.socket:
     raise ConnectionRefusedError
 
 
-def _plain_refusal(connection: socket.socket, limit: _Limit) -> str | None:
+def _plain_refusal(connection: socket.socket, name: str, limit: _Limit) -> str | None:
     """Returns why a client without TLS is refused if the server speaks TLS; None otherwise."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        _TlsStream(context, connection, limit).handshake()
+        _shake_hands(TlsConnection(connection, context, name), limit)
     except ssl.SSLError as error:
-        if "ALERT" not in (error.reason or ""):
+        if "alert" not in reason_text(error):
             return None
     except (OSError, ValueError):
         return None
@@ -134,9 +132,9 @@ def _plain_refusal(connection: socket.socket, limit: _Limit) -> str | None:
 
 
 def _tls_refusal(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
-    stream = _TlsStream(tls.client_context(), connection, limit, name)
+    encrypted = TlsConnection(connection, tls.client_context(), name)
     try:
-        stream.handshake()
+        _shake_hands(encrypted, limit)
     except ssl.SSLCertVerificationError as error:
         return (
             f"has a certificate that was refused: {error.verify_message}; expected one of "
@@ -146,69 +144,25 @@ def _tls_refusal(tls: Tls, connection: socket.socket, name: str, limit: _Limit) 
         return _protocol_refusal(error, tls)
     except (OSError, ValueError):
         return None
-    return None if _is_admitted(stream) else _certificate_refusal(tls)
+    return None if _is_admitted(encrypted, limit) else _certificate_refusal(tls)
 
 
-class _TlsStream:
-    """TLS over a non-blocking connection, which the caller closes.
-
-    The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
-    then.
-    """
-
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        connection: socket.socket,
-        limit: _Limit,
-        name: str | None = None,
-    ) -> None:
-        self._connection, self._limit = connection, limit
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
-
-    def handshake(self) -> None:
-        """Performs the handshake. Raises OSError, such as SSLError."""
-        self._run_with_io(self._tls.do_handshake)
-
-    def receive(self) -> bytes:
-        """Receives one byte; b"" at the end. Raises as `handshake`."""
-        return self._run_with_io(lambda: self._tls.read(1))
-
-    def _run_with_io(self, attempt: Callable[[], T]) -> T:
-        """Repeats a TLS operation, with the I/O that it wants, until it succeeds.
-
-        Raises TimeoutError at the limit.
-        """
-        while True:
-            try:
-                result = attempt()
-            except ssl.SSLWantReadError:
-                self._send()
-                self._limit.wait(self._connection, select.POLLIN)
-                if received := self._connection.recv(1 << 16):
-                    self._incoming.write(received)
-                else:
-                    self._incoming.write_eof()
-            else:
-                self._send()
-                return result
-
-    def _send(self) -> None:
-        """Sends the encrypted bytes that are pending."""
-        unsent = self._outgoing.read()
-        while unsent:
-            self._limit.wait(self._connection, select.POLLOUT)
-            unsent = unsent[self._connection.send(unsent) :]
+def _shake_hands(connection: TlsConnection, limit: _Limit) -> None:
+    """Performs the handshake. Raises OSError, such as SSLError."""
+    for events in connection.handshake():
+        limit.wait(connection, events)
 
 
-def _is_admitted(stream: _TlsStream) -> bool:
+def _is_admitted(connection: TlsConnection, limit: _Limit) -> bool:
     """Whether a server goes on after the handshake; in TLS 1.3 it refuses a caller only then.
 
     gRPC's servers do not say why, they close the connection. Otherwise they speak first.
     """
     try:
-        return bool(stream.receive())
+        while True:
+            with suppress(BlockingIOError):
+                return bool(connection.receive_into(memoryview(bytearray(1)), lambda _: None))
+            limit.wait(connection, select.POLLIN)
     except TimeoutError:
         return True
     except OSError:  # which an SSLError is
@@ -216,7 +170,7 @@ def _is_admitted(stream: _TlsStream) -> bool:
 
 
 def _protocol_refusal(error: ssl.SSLError, tls: Tls) -> str:
-    reason = (error.reason or str(error)).lower().replace("_", " ")
+    reason = reason_text(error)
     if "alert" in reason:
         return _certificate_refusal(tls)
     return (

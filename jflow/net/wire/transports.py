@@ -59,10 +59,7 @@ def cluster_name() -> str:
 
 
 def connect(
-    target: str | Target,
-    connect_timeout: float,
-    deadline: Deadline = FOREVER,
-    protocol: str = "grpc",
+    target: str | Target, connect_timeout: float, deadline: Deadline = FOREVER
 ) -> MasterClient:
     """Opens a client's session on a server.
 
@@ -70,7 +67,6 @@ def connect(
       target: the server that is meant; a text is parsed as `Target.parse` does.
       connect_timeout: the longest time to wait for it, in seconds.
       deadline: of the call that needs the session.
-      protocol: the name of the transport.
 
     Raises:
       OpError: as `MasterClient`, `load_token`, `load_tls` and `cluster_name`.
@@ -79,7 +75,7 @@ def connect(
     meant = Target.parse(target) if isinstance(target, str) else target
     if not meant.cluster:
         meant = replace(meant, cluster=cluster_name())
-    transport = TRANSPORTS[protocol](load_tls(None))
+    transport = TRANSPORTS["grpc"](load_tls(None))
     client = partial(MasterClient, transport, load_secret(), meant, connect_timeout, deadline)
     try:
         return client()

@@ -104,23 +104,10 @@ def remove_own_sockets() -> None:
             remove(path)
 
 
-class HeldDirectory:
-    """A directory of sockets, locked as in use until `close` or the end of the process.
+def hold(directory: Path) -> int:
+    """Locks a directory of `socket_directory` as in use; returns the descriptor of the lock.
 
-    Args:
-      descriptor: of the lock.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def close(self) -> None:
-        """Releases the lock."""
-        os.close(self._descriptor)
-
-
-def held(directory: Path) -> HeldDirectory:
-    """Locks a directory of `socket_directory` as in use.
+    The lock ends when that is closed, at the latest with the process.
 
     Raises:
       UnavailableError: if it cannot be held.
@@ -133,7 +120,7 @@ def held(directory: Path) -> HeldDirectory:
             try:
                 _lock_shared(descriptor)
                 if _is_at(descriptor, path):
-                    return HeldDirectory(descriptor)
+                    return descriptor
             except BlockingIOError:  # a process of another machine removes it
                 time.sleep(_REMOVED_S)
             os.close(descriptor)

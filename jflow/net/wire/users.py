@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -76,16 +76,6 @@ class UserEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     users: Mapping[_Name, UserEntry] = {}
-
-
-class _Stamp(NamedTuple):
-    """Tells whether a file is another one, or was changed."""
-
-    device: int
-    inode: int
-    n_bytes: int
-    written_ns: int
-    changed_ns: int
 
 
 def users_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -165,14 +155,13 @@ class UsersFile:
             self._stamp = None  # it is read again: the error may pass without a change of the file
             event(_LOG, logging.ERROR, "users_unreadable", reason=error.message)
 
-    def _look(self) -> _Stamp | None:
+    def _look(self) -> tuple[int, ...] | None:
+        """Returns numbers that tell whether the file is another one, or was changed."""
         try:
-            status = self._path.stat()
+            one = self._path.stat()
         except OSError:
             return None
-        return _Stamp(
-            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        )
+        return one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns
 
 
 def make_token(path: Path, user: str, role: AccessRole | None = None) -> TokenId:

@@ -20,9 +20,9 @@ from jflow.errors import CancelledError, OpError
 from jflow.plan import Recv, Send
 from jflow.plan.trace.measured import NO_NAMES, StepNames
 from jflow.state.resources.kernel import Wanted
-from jflow.task.execution.blocking_loop import Interpret, run_loop
+from jflow.task.execution.blocking_loop import run_loop
 from jflow.task.execution.callback import ClientFunction, LinkedCallback
-from jflow.task.execution.interpreter import interpret
+from jflow.task.execution.interpreter import Interpret, interpret
 from jflow.task.execution.linked import LinkedLoop, LinkedPlan
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState

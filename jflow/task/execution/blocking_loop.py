@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 from jflow.errors import InternalError, OpError
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
-from jflow.task.execution.interpreter import Driver
+from jflow.task.execution.interpreter import Driver, Interpret
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
 from jflow.task.execution.loop import LoopState
 from jflow.task.execution.step_state import StepState
-
-Interpret = Callable[..., Generator[Any, None, None]]
-"""An interpreter, which may trace."""
 
 
 def run_loop(

@@ -24,6 +24,12 @@ from jflow.state.saves import READ_TENSOR
 from jflow.task.execution.checks import CHECKS
 from jflow.task.execution.parts import PART_FUNCTIONS
 
+_MAX_NAMES = 20
+"""At most so many variables are listed in a message."""
+
+HostFunction = Callable[..., Sequence[Array]]
+"""Takes host arrays, and attributes by name, and returns arrays; none may be modified later."""
+
 
 def _count_up_to(before: Array, *, variable: str, limit: int) -> Sequence[Array]:
     """Checks that a counter has not reached its limit, and returns its value."""
@@ -93,25 +99,6 @@ def _unique(values: Array) -> Sequence[Array]:
         ranks[places].astype(np.int32),
         counts[order].astype(np.int32),
     )
-
-
-ROW_FUNCTIONS: Mapping[str, Callable[..., Sequence[Array]]] = {
-    "count_up_to": _count_up_to,
-    "check_rows": _check_rows,
-    "take_row": _take_row,
-    "keep_rows": _keep_rows,
-    "pad_ids": _pad_ids,
-    "size_source": _size_source,
-    "true_indices": _true_indices,
-    "unique": _unique,
-}
-
-
-_MAX_NAMES = 20
-"""At most so many variables are listed in a message."""
-
-HostFunction = Callable[..., Sequence[Array]]
-"""Takes host arrays, and attributes by name, and returns arrays; none may be modified later."""
 
 
 def _identity(value: Array) -> Sequence[Array]:
@@ -190,8 +177,15 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "cast": _cast,
     "ensure_shape": _ensure_shape,
     "ensure_shape_like": _ensure_shape_like,
+    "count_up_to": _count_up_to,
+    "check_rows": _check_rows,
+    "take_row": _take_row,
+    "keep_rows": _keep_rows,
+    "pad_ids": _pad_ids,
+    "size_source": _size_source,
+    "true_indices": _true_indices,
+    "unique": _unique,
     **PART_FUNCTIONS,
-    **ROW_FUNCTIONS,
     **CHECKS,
     **DECODERS,
     **SUMMARIES,

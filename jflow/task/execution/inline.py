@@ -37,7 +37,7 @@ from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.local_task import LocalTask
 from jflow.task.execution.repeated import run_repeatedly
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, recorder_of, traced
+from jflow.task.execution.tracing import traced, traced_state
 from jflow.task.execution.variables import QUEUED_S
 
 
@@ -226,7 +226,8 @@ class LocalExecutable:
     ) -> list[Any]:
         """Runs the step; one that is applied once returns the results of its applied attempt."""
         recorder = None if records is None else self._recorder()
-        run = partial(self._run_once, feeds, fetch, deadline, woken, recorder, n_steps)
+        admitted = partial(self._run_admitted, feeds, fetch, deadline, woken, recorder, n_steps)
+        run = partial(self._run_once, admitted, deadline)
         if effect is not None and self._refusal is not None:
             raise self._refusal
         if effect is None or self._task is None or not self._writes.n_programs:
@@ -242,20 +243,17 @@ class LocalExecutable:
 
     def _run_once(
         self,
-        feeds: Sequence[Any],
-        fetch: Callable[[StepState, Slot], Any],
+        run: Callable[[StepEffect | None], list[Any]],
         deadline: Deadline,
-        woken: Woken | None,
-        recorder: Recorder | None,
-        n_steps: int,
         effect: StepEffect | None,
     ) -> list[Any]:
+        """Runs the step while no state that it uses is held."""
         task = self._task
         if task is None:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
+            return run(effect)
         task.enter(self._use, deadline)
         try:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder, n_steps, effect)
+            return run(effect)
         finally:
             task.leave(self._use)
 
@@ -316,15 +314,10 @@ class LocalExecutable:
         writing: Writing | None,
         effect: StepEffect | None,
     ) -> Sequence[StepState]:
-        watch, containers = self._watch, self._containers
-        if recorder is None:
-            return [
-                StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
-            ]
+        make = StepState if recorder is None else partial(traced_state, recorder)
+        containers, watch = self._containers, self._watch
         return [
-            TracedState(
-                one, containers, recorder_of(recorder, one), queued_s, watch, writing, effect
-            )
+            make(one, containers, queued_s=queued_s, watch=watch, writing=writing, effect=effect)
             for one in self._plans
         ]
 

@@ -3,8 +3,7 @@
 `interpret` is a generator that yields what it has to wait for; a *driver* runs it and performs the
 single instructions. The blocking driver performs all of them in the caller's thread and sleeps only
 for attempts on resources (`jflow.task.execution.blocking`). The asyncio driver never blocks its
-event
-loop: it awaits long programs, slow calls and transfers (`jflow.task.worker.plan_run`). The
+event loop: it awaits long programs, slow calls and transfers (`jflow.task.worker.plan_run`). The
 semantics of an instruction is the same for both, see `jflow.task.execution.step_state`.
 
 Feeds and fetches are the boundary of a step: the caller of a driver fills and reads their slots.
@@ -12,8 +11,8 @@ Feeds and fetches are the boundary of a step: the caller of a driver fills and r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from jflow.plan import Recv, Send
 from jflow.state.resources.kernel import Wanted
@@ -30,6 +29,10 @@ from jflow.task.execution.variables import VariableAccess
 
 W_co = TypeVar("W_co", covariant=True)
 """What a driver can wait for, in addition to attempts on resources."""
+
+
+Interpret = Callable[..., Generator[Any, None, None]]
+"""An interpreter of the instances of a loop, which may trace."""
 
 
 class Driver(Protocol[W_co]):

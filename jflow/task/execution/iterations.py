@@ -144,10 +144,6 @@ class Iterations:
         heapq.heapify(self._ready)
         self.n_begun = min(self.n_begun, number)
 
-    def is_dropped(self, number: int) -> bool:
-        """Whether an iteration is not run, because the loop ends before."""
-        return number >= self._trips
-
     def _has_one_more(self, stage: int, number: int) -> None:
         missing = self._under_way[number].missing
         missing[stage] -= 1

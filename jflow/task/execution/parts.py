@@ -1,8 +1,8 @@
 """Host functions on the rows of partitioned tables.
 
-`split_ids` divides the wanted ids among the parts of a table, so that each
-part gathers only its own rows; `stitch_rows` puts the rows in the order of the ids, and
-`split_rows`, its transpose, divides rows among the parts again.
+`split_ids` divides the wanted ids among the parts of a table, so that each part gathers only its
+own rows; `stitch_rows` puts the rows in the order of the ids, and `split_rows`, its transpose,
+divides rows among the parts again.
 """
 
 from __future__ import annotations

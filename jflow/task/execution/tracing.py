@@ -9,7 +9,7 @@ drivers, until their results are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 
@@ -17,48 +17,31 @@ from jflow.errors import InternalError
 from jflow.plan import Recv, Send
 from jflow.plan.trace.record import PlanRecorder, Recorder
 from jflow.plan.trace.spans import CALL, PROGRAM, WAIT
-from jflow.state.core import StepEffect
-from jflow.state.resources import Containers, Writing
+from jflow.state.resources import Containers
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.interpreter import Driver, interpret
 from jflow.task.execution.linked import LinkedInstruction, LinkedLoop, LinkedPlan, LinkedRun
-from jflow.task.execution.step_state import EdgeOf, StepState, Watch
-from jflow.task.execution.variables import QUEUED_S, VariableAccess
+from jflow.task.execution.step_state import EdgeOf, StepState
+from jflow.task.execution.variables import VariableAccess
 
 W = TypeVar("W")
 
 
 class TracedState(StepState):
-    """The state of a plan in a traced step.
-
-    Args:
-      linked, containers, queued_s, watch, writing, effect, step: as for `StepState`.
-      recorder: records what the plan does.
+    """The state of a plan in a traced step; see `traced_state`.
 
     Attributes:
-      recorder: as given.
+      recorder: records what the plan does.
     """
 
     __slots__ = ("recorder",)
 
-    def __init__(
-        self,
-        linked: LinkedPlan,
-        containers: Containers,
-        recorder: PlanRecorder,
-        queued_s: float = QUEUED_S,
-        watch: Watch | None = None,
-        writing: Writing | None = None,
-        effect: StepEffect | None = None,
-        step: int = 0,
-    ) -> None:
-        super().__init__(linked, containers, queued_s, watch, writing, effect, step)
-        self.recorder = recorder
+    recorder: PlanRecorder
 
     def for_iteration(self, body: LinkedPlan, edge_of: EdgeOf) -> StepState:
         """See `StepState.for_iteration`."""
-        state = TracedState(body, self._containers, self.recorder, self._queued_s)
-        state.edge_of = edge_of
+        state = TracedState(body, self._containers, self._queued_s)
+        state.edge_of, state.recorder = edge_of, self.recorder
         return state
 
     def receive(self, recv: Recv, value: object) -> None:
@@ -88,9 +71,16 @@ class TracedState(StepState):
         return results
 
 
-def recorder_of(recorder: Recorder, linked: LinkedPlan) -> PlanRecorder:
-    """Returns a recorder for a plan and the bodies of its loops."""
-    return recorder.of_plan(str(linked.plan.device), linked.plan.all_instructions)
+def traced_state(
+    recorder: Recorder, linked: LinkedPlan, containers: Containers, **options: Any
+) -> TracedState:
+    """Returns the state of a plan in a traced step; the options are those of `StepState`.
+
+    What the plan and the bodies of its loops do is recorded as of one plan.
+    """
+    state = TracedState(linked, containers, **options)
+    state.recorder = recorder.of_plan(str(linked.plan.device), linked.plan.all_instructions)
+    return state
 
 
 def traced(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from jflow.base.drivers.coroutines import Started
+from jflow.base.values import Array
 from jflow.errors import OpError
-from jflow.net.protocol import Array, Started
 from jflow.state.effects import Effect
 from jflow.state.moves import Gate, Use
 from jflow.task.execution.repeated import RepeatedRun

@@ -40,8 +40,8 @@ class Master:
       info: gives the current server info of its server.
       tasks: the tasks of its cluster, each by its proxy.
       members: the list of members that its server knows.
-      gate: makes steps wait while the state that they use moves; a new one if None.
-      fences: the claims that its server knows; new ones if None.
+      gate: makes steps wait while the state that they use moves.
+      fences: the claims that its server knows.
     """
 
     def __init__(
@@ -49,13 +49,10 @@ class Master:
         info: Callable[[], ServerInfo],
         tasks: ClusterTasks,
         members: TaskMembers,
-        gate: Gate | None = None,
-        fences: Fences | None = None,
+        gate: Gate,
+        fences: Fences,
     ) -> None:
-        driver = LoopDriver()
-        self._servers = ServerView(
-            info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
-        )
+        self._servers = ServerView(info, tasks, LoopDriver(), gate, fences, liveness_s)
         self._members = ClusterMembers(self._servers, members)
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, float] = {}

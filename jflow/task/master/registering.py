@@ -8,15 +8,15 @@ registered again over the next connection, if the same incarnation answers there
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import AbortedError, RestartedError, UnavailableError
-from jflow.net.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered, StepOwner
+from jflow.net.protocol import Artifacts, Registered, StepOwner
 from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.state.core.task import RECONNECT_TIMEOUT_S
 from jflow.state.moves import MovedError, changes_of
 from jflow.task.master.step_runner import RegisteredStep, TaskPlans
 from jflow.task.master.view import ServerView
@@ -78,7 +78,14 @@ class Registrar:
             registered = await self._register(entry, own, deadline)
             return entry.registered_as(registered), registered
 
-        results = await self._everywhere(by_task, register)
+        calls = [asyncio.ensure_future(register(task, group)) for task, group in by_task.items()]
+        try:
+            results = await asyncio.gather(*calls)
+        except BaseException:
+            for call in calls:
+                call.cancel()
+            self._servers.driver.start(self._release_ended(calls))
+            raise
         missing = dict.fromkeys(digest for _, result in results for digest in result.missing)
         entries = {entry.task: entry for entry, _ in results}
         if missing:
@@ -140,7 +147,7 @@ class Registrar:
         try:
             return await self._renew_entry(step, entry)
         except MovedError as error:
-            if len(step.entries) == 1:
+            if step.only is not None:
                 raise
             raise AbortedError(
                 f"the state moved while {entry.task} was cut off; the step may have done a part of "
@@ -183,22 +190,6 @@ class Registrar:
         for entry in entries:
             with suppress(UnavailableError):  # its plans are gone with it
                 await entry.proxy.release(entry.incarnation, entry.handle)
-
-    async def _everywhere(
-        self,
-        by_task: Mapping[Task, Sequence[Plan]],
-        register: Callable[
-            [Task, Sequence[Plan]], Coroutine[Any, Any, tuple[TaskPlans, Registered]]
-        ],
-    ) -> list[tuple[TaskPlans, Registered]]:
-        calls = [asyncio.ensure_future(register(task, group)) for task, group in by_task.items()]
-        try:
-            return await asyncio.gather(*calls)
-        except BaseException:
-            for call in calls:
-                call.cancel()
-            self._servers.driver.start(self._release_ended(calls))
-            raise
 
     async def _release_ended(
         self, calls: Sequence[asyncio.Future[tuple[TaskPlans, Registered]]]

@@ -15,25 +15,23 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import Job
+from jflow.base.drivers.coroutines import Started, Waited
 from jflow.base.failpoints import async_failpoint
+from jflow.base.values import Array
 from jflow.errors import AbortedError, InvalidArgumentError, OpError, UnavailableError
 from jflow.net.protocol import (
-    Array,
     Artifacts,
     Client,
     DeviceRecord,
     Registered,
     ReplySize,
     Rights,
-    Staging,
-    Started,
     StepOwner,
     UnregisteredError,
-    Waited,
 )
 from jflow.plan import Plan, verify_step
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core import ClusterMembers, EffectRunner, SessionClaim
+from jflow.state.core import ClusterMembers, EffectRunner, SessionClaim, Staging
 from jflow.state.effects import Effect
 from jflow.state.fencing import Claim
 from jflow.state.journal import N_ATTEMPTS, recorded_ids
@@ -51,7 +49,6 @@ from jflow.task.master.step_runner import (
     TaskPlans,
     check_values,
     is_blocking,
-    only_name,
     reply_of,
     single_write_staging,
 )
@@ -225,7 +222,7 @@ class ClientSession:
         step, ids = self._find_step(handle), self._ids_from(step_id)
         effect = self.rights.own_effect(effect)
         within = partial(self._running_within, step, deadline)
-        started = Started(self._run_sampled(step, feeds, ids, client, records, effect), within)
+        started = Started(self._run_admitted(step, feeds, ids, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
 
     async def run_steps(
@@ -247,7 +244,7 @@ class ClientSession:
             return begin_inline(self._servers.gate, step, self._step_ids, feeds, None, n_now)
 
         def run() -> Awaitable[Sequence[Array]]:
-            return self._run_sampled(step, feeds, self._step_ids, None, None, None)
+            return self._run_admitted(step, feeds, self._step_ids, None, None, None)
 
         try:
             results = await self._running_within(step, deadline, run_each(runs, begin, run))
@@ -278,7 +275,7 @@ class ClientSession:
         needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
         if needs_task and asyncio.current_task() is None:
             return None
-        return Started(self._run_sampled(step, feeds, ids, None, records, effect), within)
+        return Started(self._run_admitted(step, feeds, ids, None, records, effect), within)
 
     def _ids_from(self, step_id: int) -> Iterator[int]:
         """Returns the numbers of the attempts of a step, given the first one; 0 for any."""
@@ -316,7 +313,7 @@ class ClientSession:
                 raise
             tasks = ", ".join(map(str, step.entries))
             doing, waited = f"running the step on {tasks}", Waited.of(error.__context__)
-            only = only_name(step.entries)
+            only = None if step.only is None else str(step.only.task)
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
@@ -388,23 +385,6 @@ class ClientSession:
 
     # Running plans ----------------------------------------------------------------------------
 
-    async def _run_sampled(
-        self,
-        step: RegisteredStep,
-        feeds: Sequence[Array],
-        ids: Iterator[int],
-        client: Client | None,
-        records: list[TaskRecord] | None,
-        effect: Effect | None,
-    ) -> Sequence[Array]:
-        """Runs a step, and traces it for the observers that wait for one."""
-        if not self._sampler.is_open:
-            return await self._run_admitted(step, feeds, ids, client, records, effect)
-        noted = [] if records is None else records
-        values = await self._run_admitted(step, feeds, ids, client, noted, effect)
-        self._sampler.add(step.plans, noted)
-        return values
-
     async def _run_admitted(
         self,
         step: RegisteredStep,
@@ -414,8 +394,13 @@ class ClientSession:
         records: list[TaskRecord] | None,
         effect: Effect | None,
     ) -> Sequence[Array]:
-        """Runs a step once the state that it uses is not held. Raises MovedError if it moved."""
-        gate, use = self._servers.gate, step.use
+        """Runs a step once the state that it uses is not held. Raises MovedError if it moved.
+
+        It is traced for the observers that wait for a step.
+        """
+        gate, use, is_sampled = self._servers.gate, step.use, self._sampler.is_open
+        if is_sampled and records is None:
+            records = []
         if not gate.directory.enter(use):
             await gate.enter(use, object())
         try:
@@ -423,12 +408,16 @@ class ClientSession:
                 await self._registrar.renew(step)
             staging = None if effect is None else single_write_staging(step, effect)
             if effect is None or staging is not None:
-                return await self._run_all(step, feeds, ids, client, records, staging)
-            return await EffectRunner(self._servers, step.entries, effect).run_attempt(
-                lambda staging: self._run_all(step, feeds, ids, client, records, staging)
-            )
+                values = await self._run_all(step, feeds, ids, client, records, staging)
+            else:
+                values = await EffectRunner(self._servers, step.entries, effect).run_attempt(
+                    lambda staging: self._run_all(step, feeds, ids, client, records, staging)
+                )
         finally:
             gate.leave(use)
+        if is_sampled and records is not None:
+            self._sampler.add(step.plans, records)
+        return values
 
     async def _run_all(
         self,
@@ -443,8 +432,7 @@ class ClientSession:
         # An attempt that meets an older step is run again, and only the last one has happened.
         noted = None if records is None else list[TaskRecord]()
         values: Sequence[Array]
-        if len(step.entries) == 1:
-            (entry,) = step.entries.values()
+        if (entry := step.only) is not None:
             values = await self._run_on_task(step, entry, step_id, feeds, client, noted, staging)
         else:
             by_index = await StepRunner(

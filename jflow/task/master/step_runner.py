@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from jflow.base.cluster import Task
+from jflow.base.drivers.coroutines import Waited, begin
+from jflow.base.values import Array
 from jflow.errors import (
     CancelledError,
     InternalError,
@@ -16,7 +18,7 @@ from jflow.errors import (
     OpError,
     UnavailableError,
 )
-from jflow.net.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
+from jflow.net.protocol import Registered, ReplySize, TaskProxy
 from jflow.plan import Call, Plan
 from jflow.state.core import Staging
 from jflow.state.effects import Effect, writes_once
@@ -102,8 +104,8 @@ class RegisteredStep:
     @cached_property
     def writer(self) -> str | None:
         """The name of the step's only task, if that only writes variables, in one program."""
-        (first, *others) = self.entries.values() or (None,)
-        return str(first.task) if first and not others and writes_once(first.plans) else None
+        only = self.only
+        return str(only.task) if only is not None and writes_once(only.plans) else None
 
 
 def single_write_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
@@ -132,12 +134,6 @@ def is_blocking(plans: Iterable[Plan]) -> bool:
         plan.resources or any(isinstance(one, Call) for one in plan.all_instructions)
         for plan in plans
     )
-
-
-def only_name(tasks: Iterable[Task]) -> str | None:
-    """Returns the name of the only task; None if there are several."""
-    names = list(map(str, tasks))
-    return names[0] if len(names) == 1 else None
 
 
 class StepRunner:

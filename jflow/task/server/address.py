@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from jflow.base.cluster import Task, join_address, names_no_machine, numeric_hos
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol import ServerLocation
 from jflow.net.wire import machine_id
+from jflow.net.wire.ports import are_loopback, numeric_address
 
 _LOG = logging.getLogger(__name__)
 _ADVERTISED = "JFLOW_ADVERTISE"
@@ -139,14 +139,9 @@ def own_hosts(bound: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in (*bound, *own_names))
 
 
-def are_loopback(bound: Sequence[str]) -> bool:
-    """Whether a server that listens at these addresses is reached from this machine only."""
-    return all(_numeric(address).is_loopback for address in bound)
-
-
 def _leads_to(name: str, bound: Sequence[str]) -> bool:
     """Whether the server listens at all addresses of a name."""
-    if any(_numeric(address).is_unspecified for address in bound):
+    if any(numeric_address(address).is_unspecified for address in bound):
         return True
     try:
         return set(_resolve_host(numeric_host(name))) <= {*bound}
@@ -158,10 +153,6 @@ def _resolve_host(host: str) -> list[str]:
     """Resolves a host to its distinct addresses. Raises OSError or UnicodeError if it has none."""
     infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
-
-
-def _numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(address.partition("%")[0])
 
 
 def _is_of_this_machine(host: str) -> bool:

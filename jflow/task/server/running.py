@@ -64,7 +64,7 @@ class ServerTerms(NamedTuple):
       secret, users, cluster_name, location: see `Endpoint`.
       session_defaults: see `ServerInfo`.
       device_counts: the largest number of devices of a type.
-      file: keeps that list; None if it cannot keep it.
+      file: keeps the list of members; None if nothing does.
       filters: which tasks it sees.
       compiles_apart: whether other processes compile programs.
     """

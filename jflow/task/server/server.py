@@ -23,13 +23,14 @@ from jflow.net.wire import (
     load_tls,
     load_users,
 )
+from jflow.net.wire.ports import are_loopback
 from jflow.plan.compiler import COMPILER
 from jflow.plan.validator import VALIDATOR
 from jflow.state.checkpoint_files import ANYWHERE
 from jflow.state.members import MemberList
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.watch import CoordinatorStatus, StatusRequest, TaskStatus
-from jflow.task.server.address import are_loopback, listening_hosts, location_at
+from jflow.task.server.address import listening_hosts, location_at
 from jflow.task.server.apart import compiles_apart
 from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.joining import join_cluster
@@ -44,7 +45,6 @@ from jflow.task.server.stuck import (
 from jflow.task.worker import Worker
 
 _LOG = logging.getLogger(__name__)
-_N_THREADS = 8
 _STOP_S = 5.0
 _LOOK_S = 5.0
 _JOIN_POLL_S = 1.0

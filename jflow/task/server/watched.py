@@ -16,7 +16,7 @@ from typing import Any
 from jflow.base.deadline.clock import now
 from jflow.net.protocol import ServerInfo
 from jflow.state.resources.watching import VariableLister, list_containers, list_queues
-from jflow.state.watch import CoordinatorList, StatusRequest, TaskStatus, ThreadStatus
+from jflow.state.watch import StatusRequest, TaskStatus, ThreadStatus
 from jflow.task.master import Master
 from jflow.task.worker import Worker
 
@@ -38,6 +38,7 @@ class ServedTask:
     Attributes:
       is_serving: whether the server is not about to stop.
       stopping: stops the server; called on a thread of its own. None while it starts.
+      coordinators: see `WatchedTask.coordinators`.
     """
 
     def __init__(self, info: Callable[[], ServerInfo], worker: Worker, master: Master) -> None:
@@ -45,7 +46,7 @@ class ServedTask:
         self.stopping: Callable[[], object] | None = None
         self._info = info
         self._worker = worker
-        self._coordinators = master.coordinators
+        self.coordinators = master.coordinators
         self._started = now()
         containers, variables = worker.containers, VariableLister()
         self._listers: Mapping[str, Callable[[StatusRequest], _Listed]] = {
@@ -81,10 +82,6 @@ class ServedTask:
             totals={kind: total for kind, (total, _) in listed.items()},
             **items,
         )
-
-    def coordinators(self) -> CoordinatorList:
-        """See `WatchedTask.coordinators`."""
-        return self._coordinators()
 
     def stop(self) -> None:
         """See `WatchedTask.stop`."""

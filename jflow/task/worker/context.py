@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
+from jflow.base.drivers.coroutines import Waited
 from jflow.base.values import SentArray
 from jflow.errors import UnavailableError
-from jflow.net.protocol import Piggybacked, Waited
+from jflow.net.protocol import Piggybacked
 from jflow.plan.trace.record import Recorder
 from jflow.state.core.task import TasksOfCluster
 from jflow.state.moves import StateId
@@ -127,7 +128,7 @@ class WorkerContext:
         if registered.exchanges:
             self.rendezvous.end_step(step)
         began = self.started.pop(step, None)
-        if began is not None and self.devices.runs(step):
+        if began is not None and self.devices.running(step):
             self.abandoned.add(step, began[0], registered)
         for noted in (self.piggybacked, self.blocked, self.recorders):
             if noted:

@@ -174,12 +174,8 @@ class DevicePool:
                     if not waiter.done():
                         waiter.set_exception(error())
 
-    def runs(self, step: int) -> bool:
-        """Whether work of a step is running, perhaps after the step has ended."""
-        return step in self._running
-
     def running(self, step: int) -> Collection[DeviceOrMesh]:
-        """Returns the devices and meshes on which work of a step is running."""
+        """Returns the devices and meshes that run work of a step, perhaps after it has ended."""
         return self._running.get(step, ())
 
     def _end_job(self, slots: _Slots | None, device: DeviceOrMesh, step: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Generator
 from concurrent.futures import Executor
 from contextlib import suppress
 
-from jflow.net.protocol import retrieve
+from jflow.base.drivers.coroutines import retrieve
 from jflow.state.resources.kernel import Wanted
 
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jflow.base.deadline.clock import now
-from jflow.net.protocol import Array
+from jflow.base.values import Array
 from jflow.plan.xla.compile import is_pure
 from jflow.state.core import StepEffect
 from jflow.state.resources.kernel import Wanted

@@ -15,9 +15,9 @@ import numpy as np
 
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import memory_bytes
+from jflow.base.values import Array, memory_bytes
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.net.protocol import Array, Artifacts
+from jflow.net.protocol import Artifacts
 from jflow.plan import Plan, Program
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla.cache import ProgramCache
@@ -32,6 +32,9 @@ from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import link
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.memory import program_limits
+
+_CONSTANTS_BYTES = 4 << 30
+"""How many bytes of constants a task keeps; linked plans keep theirs alive beyond it."""
 
 
 @dataclass
@@ -53,14 +56,9 @@ def sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]
 
 
 class ConstantCache:
-    """LRU cache of arrays by digest and device; thread-safe.
+    """LRU cache of arrays by digest and device; thread-safe."""
 
-    Args:
-      capacity_bytes: how much to keep; linked plans keep their constants alive beyond it.
-    """
-
-    def __init__(self, capacity_bytes: int = 4 << 30) -> None:
-        self._capacity_bytes = capacity_bytes
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrays: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
@@ -77,7 +75,7 @@ class ConstantCache:
                 self._arrays[key] = put(source(), device)
             self._arrays.move_to_end(key)
             array = self._arrays[key]
-            while sum(map(memory_bytes, self._arrays.values())) > self._capacity_bytes:
+            while sum(map(memory_bytes, self._arrays.values())) > _CONSTANTS_BYTES:
                 self._arrays.popitem(last=False)
         return array
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import jax
 
 from jflow.base.deadline.clock import now
+from jflow.base.drivers.coroutines import Waited
 from jflow.errors import CancelledError, OpError
-from jflow.net.protocol import Waited
 from jflow.plan import Recv, Send
 from jflow.state.resources import Attempt, Cell
-from jflow.task.execution.interpreter import Driver
+from jflow.task.execution.interpreter import Driver, Interpret
 from jflow.task.execution.iterations import Instance
 from jflow.task.execution.linked import LinkedLoop
 from jflow.task.execution.loop import LoopState
@@ -29,9 +29,6 @@ LONGEST_S = 2e-3
 
 _Running = Generator[Any, None, None]
 """An interpreter of an instance; it yields what it waits for."""
-
-Interpret = Callable[..., _Running]
-"""An interpreter, which may trace."""
 
 
 class LoopRun:

@@ -10,9 +10,11 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
+from jflow.base.drivers.coroutines import Waited
 from jflow.base.drivers.loop import all_of
+from jflow.base.values import Array
 from jflow.errors import CancelledError, InvalidArgumentError
-from jflow.net.protocol import Array, Client, Waited
+from jflow.net.protocol import Client
 from jflow.plan import Recv, Send, Slot
 from jflow.plan.xla.mesh_program import Compilation
 from jflow.state.core import StepEffect
@@ -31,7 +33,7 @@ from jflow.task.execution.linked import (
     LinkedRun,
 )
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, recorder_of, traced
+from jflow.task.execution.tracing import traced, traced_state
 from jflow.task.execution.variables import VariableAccess
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import QUICK_S, is_quick, timed
@@ -124,23 +126,11 @@ class PlanRun:
         self._client = client
         watch = context.watch(parks)
         recorder = context.recorders.get(step) if context.recorders else None
-        if recorder is None:
-            self._interpret = interpret
-            self._state = state or StepState(
-                linked, context.containers, watch=watch, writing=writing, effect=effect, step=step
-            )
-        else:
-            self._interpret = traced
-            own = recorder_of(recorder, linked)
-            self._state = TracedState(
-                linked,
-                context.containers,
-                own,
-                watch=watch,
-                writing=writing,
-                effect=effect,
-                step=step,
-            )
+        self._interpret = interpret if recorder is None else traced
+        make = StepState if recorder is None else partial(traced_state, recorder)
+        self._state = state or make(
+            linked, context.containers, watch=watch, writing=writing, effect=effect, step=step
+        )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.platform == "cpu"
         self._programs: set[Future[Any]] = set()

@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from jflow.base.cluster import Task
+from jflow.base.drivers.coroutines import begin
 from jflow.base.drivers.loop import all_of
 from jflow.base.values import SentArray, memory_bytes
-from jflow.net.protocol import begin
 from jflow.plan import Send, Slot
 from jflow.task.execution.linked import LinkedPlan
 from jflow.task.execution.step_state import StepState

@@ -17,15 +17,12 @@ class Waker:
     """Wakes a waiter on an event loop; thread-safe, and does nothing if the wait is over.
 
     Attributes:
-      step: the number of the step that waits; None if no step does.
-      interpreter: the interpreter that waits; None if that is not known.
+      step: the number of the step that waits.
+      interpreter: the interpreter that waits.
     """
 
     def __init__(
-        self,
-        waiter: asyncio.Future[Any],
-        step: int | None = None,
-        interpreter: Generator[Any, Any, Any] | None = None,
+        self, waiter: asyncio.Future[Any], step: int, interpreter: Generator[Any, Any, Any]
     ) -> None:
         self.step = step
         self.interpreter = interpreter

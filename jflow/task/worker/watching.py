@@ -120,8 +120,8 @@ class RunningSteps:
         for device, cell in self._cells():
             for attempt, reason in cell.waiting(_N_WAITS):
                 waker = attempt.then
-                if isinstance(waker, Waker) and waker.step is not None:
-                    op = "" if waker.interpreter is None else waiting_op(waker.interpreter)
+                if isinstance(waker, Waker):
+                    op = waiting_op(waker.interpreter)
                     what = bounded_name(reason.removeprefix("waited ") or "for a resource")
                     attempts[waker.step].append({"cause": what, "op": op, "device": device})
         return attempts

@@ -17,21 +17,13 @@ import numpy as np
 from jflow.base.cluster import Device, Task
 from jflow.base.deadline.clock import now
 from jflow.base.drivers import LoopDriver
+from jflow.base.drivers.coroutines import Started
 from jflow.base.drivers.loop import all_of
 from jflow.base.failpoints import async_failpoint
 from jflow.base.failpoints.points import actions as failpoints_on
-from jflow.base.values import memory_bytes
+from jflow.base.values import Array, memory_bytes
 from jflow.errors import AbortedError, OpError, RestartedError
-from jflow.net.protocol import (
-    UNKNOWN_OWNER,
-    Array,
-    Artifacts,
-    Client,
-    Piggybacked,
-    Registered,
-    Started,
-    StepOwner,
-)
+from jflow.net.protocol import UNKNOWN_OWNER, Artifacts, Client, Piggybacked, Registered, StepOwner
 from jflow.plan import Plan
 from jflow.plan.trace.record import Recorder, TaskRecord
 from jflow.plan.xla.compilation import Compile, compile_here

@@ -181,7 +181,7 @@ def test_the_order_of_stages_costs_no_more_than_its_limit() -> None:
 def test_more_strings_than_a_message_may_have_are_refused_at_both_ends() -> None:
     strings = np.full(MAX_STRINGS + 1, b"", object)
     with pytest.raises(errors.ResourceExhaustedError, match=f"the limit is {MAX_STRINGS}"):
-        codec.frames(1, pb.Envelope(), [strings])
+        codec.control_of(pb.Envelope(), [strings])
     envelope = pb.Envelope()
     for _ in range(2):
         envelope.tensors.add(dtype="string", shape=[MAX_STRINGS // 2 + 1])

@@ -13,13 +13,13 @@ from jflow.base.values import NUMBERS as ELEMENTS
 from jflow.base.values import BlockArray, is_string_tensor
 from jflow.net.protocol.buffers import aligned_buffer
 from jflow.net.protocol.codec import (
+    control_of,
     error_of,
     error_to_status,
-    frames,
     frames_of,
     open_message,
 )
-from jflow.net.protocol.frame import Assembler, Message, encode_parts
+from jflow.net.protocol.frame import Assembler, Message, encode, encode_parts
 from jflow.net.protocol.plan_codec import plan_from_proto, plan_to_proto
 from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -45,10 +45,14 @@ TASK = "/job:worker/task:1"
 # Tensors ------------------------------------------------------------------------------------------
 
 
+def _frames(envelope, tensors):
+    return frames_of(encode, 7, control_of(envelope, tensors), tensors)
+
+
 def _through(tensors, envelope=None):
     assembler = Assembler()
     envelope = envelope or pb.Envelope(id=1)
-    (message,) = filter(None, map(assembler.feed, frames(7, envelope, tensors)))
+    (message,) = filter(None, map(assembler.feed, _frames(envelope, tensors)))
     return open_message(message)
 
 
@@ -103,7 +107,7 @@ def test_strings_and_numbers_come_back_side_by_side(sent):
 @given(_TENSORS, st.data())
 def test_damaged_frames_give_tensors_or_an_error_that_says_so(sent, data):
     assembler = Assembler()
-    for frame in frames(7, pb.Envelope(id=1), sent):
+    for frame in _frames(pb.Envelope(id=1), sent):
         changed = bytearray(frame)
         for _ in range(data.draw(st.integers(1, 4))):
             changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
@@ -201,7 +205,7 @@ def test_special_values_keep_every_bit():
 def test_a_received_tensor_is_a_view_of_the_payload_at_an_aligned_address():
     sent = [np.arange(3, dtype=np.int8), np.arange(5000.0), np.ones((2, 2), np.complex64)]
     assembler = Assembler()
-    (message,) = filter(None, map(assembler.feed, frames(7, pb.Envelope(), sent)))
+    (message,) = filter(None, map(assembler.feed, _frames(pb.Envelope(), sent)))
     _, got = open_message(message)
     for tensor in got:
         assert np.shares_memory(tensor, message.payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from jflow import errors
 from jflow.net.protocol import frame
 from jflow.net.protocol.frame import LONG_BYTES, Assembler, Message, encode
-from jflow.net.protocol.framing import ByteFraming, PartsFraming
+from jflow.net.protocol.framing import ByteFraming
 from jflow.net.protocol.parser import Parser, delimited
 from jflow.net.protocol.rpcs import RUN_STEP
 from jflow.net.protocol.templates import TemplateEncoder
 from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.net.wire.socket_stream import PartsFraming
 from tests.net.protocol.hosts import Host, connected, eventually_async, on_loop, serving
 
 CALL = 2
@@ -132,9 +134,10 @@ def feed_parts(parser: Parser, message: list[bytes]) -> list[Message | None]:
 def test_both_framings_tell_of_long_messages_only_and_at_their_beginning(n_bytes: int) -> None:
     parser = Parser()
     message = frames(n_bytes)
+    stream: Any = Mock(parser=parser)
     for framing, feed in (
         (ByteFraming(), feed_bytes),
-        (PartsFraming(parser), lambda _, parts: feed_parts(parser, parts)),
+        (PartsFraming(stream), lambda _, parts: feed_parts(parser, parts)),
     ):
         told: list[Message] = []
         framing.watch_long(told.append)

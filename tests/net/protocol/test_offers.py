@@ -12,7 +12,7 @@ def _offer():
 def test_an_offer_is_taken_once_by_the_proof_of_its_nonce():
     offers, offer = OpenOffers(), _offer()
     offers.add(offer, "session", 0.0)
-    assert offers.pop(offer.caller_proof, 1.0) == (offer, "session")
+    assert offers.pop(offer.caller_proof, 1.0) == "session"
     assert offers.pop(offer.caller_proof, 1.0) is None
 
 
@@ -29,7 +29,7 @@ def test_an_offer_expires_and_those_that_were_made_later_do_not():
     offers.add(early, "early", 0.0)
     offers.add(late, "late", OFFER_S / 2)
     assert offers.pop(early.caller_proof, OFFER_S) is None
-    assert offers.pop(late.caller_proof, OFFER_S) == (late, "late")
+    assert offers.pop(late.caller_proof, OFFER_S) == "late"
 
 
 def test_offers_that_are_never_taken_are_forgotten():

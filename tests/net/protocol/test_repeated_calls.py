@@ -9,13 +9,14 @@ import pytest
 from jflow import errors
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
-from jflow.net.protocol import ReplySize, Staging
+from jflow.net.protocol import ReplySize
 from jflow.net.protocol.credits import MAX_UNREAD_BYTES
 from jflow.net.protocol.peer import Arrivals
 from jflow.net.protocol.rpcs import RUN_PLANS, RUN_STEP
 from jflow.net.protocol.run_rpcs import PlansRequest
 from jflow.net.protocol.templates import TemplateEncoder, TemplateMessage
 from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.state.core import Staging
 from jflow.state.effects import Effect
 from tests.net.protocol.hosts import (
     INCARNATION,

@@ -17,12 +17,12 @@ import jflow as tf
 from jflow import errors
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.net.protocol.credits import MAX_UNSENT_BYTES
-from jflow.net.protocol.framing import PartsFraming
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import attaching, connect
-from jflow.net.wire.attaching import Dialler
+from jflow.net.wire.attaching import Dialler, run_on_loop
 from jflow.net.wire.data_streams import DataStreams
+from jflow.net.wire.socket_stream import PartsFraming, SocketStream
 from jflow.testing import FaultProxy
 from tests.net.protocol.hosts import (
     PATIENCE_S,
@@ -378,8 +378,9 @@ def test_a_server_does_not_read_calls_whose_answers_are_not_read(host, kind):
             raw = RawClient(call)
             offer = (await raw.handshake()).data_offer
             choice = DataStreams(kinds.VALUES[kind])
-            stream = await Dialler(choice, addresses=["127.0.0.1"]).attach(offer)
-            messages = MessageStream(stream, PartsFraming(stream.parser))
+            dialler = Dialler(choice, addresses=["127.0.0.1"])
+            stream = SocketStream(await run_on_loop(dialler.attach(offer)))
+            messages = MessageStream(stream, PartsFraming(stream))
 
             async def send():
                 for key in range(1, n_calls + 1):

@@ -18,15 +18,14 @@ from jflow.base.cluster import Target, Task
 from jflow.errors import UnavailableError
 from jflow.net.protocol import Peer, Secret, buffers, settings
 from jflow.net.protocol.credits import Unsent
-from jflow.net.protocol.framing import PartsFraming
 from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.transport import BrokenStreamError
 from jflow.net.protocol.v1 import service_pb2 as pb
-from jflow.net.wire.attaching import Dialler
+from jflow.net.wire.attaching import Dialler, run_on_loop
 from jflow.net.wire.data_streams import DataStreams
-from jflow.net.wire.socket_stream import _MAX_QUEUED_BYTES
+from jflow.net.wire.socket_stream import _MAX_QUEUED_BYTES, PartsFraming, SocketStream
 from jflow.testing import PATIENCE_S
 from tests.net.protocol.hosts import (
     TOKEN,
@@ -221,8 +220,9 @@ def test_a_caller_that_reads_no_answer_is_read_no_more_and_given_up(
             stream = client.stream
             if kind != "grpc":
                 choice = DataStreams(kinds.VALUES[kind])
-                data = await Dialler(choice, addresses=["127.0.0.1"]).attach(offer)
-                stream = MessageStream(data, PartsFraming(data.parser))
+                dialler = Dialler(choice, addresses=["127.0.0.1"])
+                data = SocketStream(await run_on_loop(dialler.attach(offer)))
+                stream = MessageStream(data, PartsFraming(data))
             with suppress(BrokenStreamError):
                 for n_sent in range(1, n_calls + 1):
                     await stream.send(pb.Envelope(id=n_sent, **request))

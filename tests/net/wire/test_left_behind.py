@@ -18,7 +18,7 @@ import jflow as tf
 from jflow.launch import LocalCluster
 from jflow.net.protocol.segments import MIN_SHARED_BYTES
 from jflow.net.wire import connect, data_listener, remove_own_sockets, unix_sockets
-from jflow.net.wire.unix_sockets import held, remove_earlier, socket_directory
+from jflow.net.wire.unix_sockets import hold, remove_earlier, socket_directory
 from jflow.testing import wait_until
 from tests.net.protocol.hosts import PATIENCE_S, Host, listener_of, on_loop, served
 from tests.net.wire import kinds
@@ -71,13 +71,13 @@ def test_directories_of_earlier_boots_are_removed_if_no_process_holds_them():
     (foreign / "of-another-program").write_text("")
     other = socket_directory().parent / "not-a-boot"
     other.mkdir()
-    in_use = held(running)
+    in_use = hold(running)
     remove_earlier(socket_directory())
     assert not over.exists()
     assert (running / "1-0123.sock").exists()
     assert (foreign / "of-another-program").exists()
     assert other.exists()
-    in_use.close()
+    os.close(in_use)
     remove_earlier(socket_directory())
     assert not running.exists()
 
@@ -92,10 +92,10 @@ def test_a_directory_that_is_removed_while_it_is_taken_is_made_again(monkeypatch
         lock(descriptor)
 
     monkeypatch.setattr(unix_sockets, "_lock_shared", removing)
-    one = held(directory)
+    one = hold(directory)
     assert removed
     assert (directory / "lock").exists()
-    one.close()
+    os.close(one)
 
 
 def test_a_process_that_ends_at_once_removes_its_own_sockets_and_no_others(server):

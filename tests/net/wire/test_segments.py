@@ -29,7 +29,7 @@ from jflow.net.protocol.segments import (
 )
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, segment_exchange
-from jflow.net.wire.connections import SocketConnection, receive_into, send
+from jflow.net.wire.connections import SocketConnection
 from jflow.net.wire.segment_exchange import SegmentExchange
 from jflow.net.wire.shared_memory import make_shared
 from jflow.net.wire.socket_stream import unsent
@@ -217,7 +217,7 @@ class End:
                 left = delimited(frame)
                 while left:
                     try:
-                        left = unsent(left, send(self.socket, left))
+                        left = unsent(left, self.connection.send(left))
                     except BlockingIOError:
                         yield
         yield
@@ -227,7 +227,7 @@ class End:
         while True:
             buffer = self.parser.buffer()
             try:
-                n_bytes = receive_into(self.socket, buffer, self.segments.add_descriptors)
+                n_bytes = self.connection.receive_into(buffer, self.segments.add_descriptors)
             except BlockingIOError:
                 return messages
             messages += self.parser.received(n_bytes)
@@ -372,7 +372,7 @@ def _is_closed_at_the_other_end(descriptor):
 def test_a_file_that_could_be_cut_short_or_is_too_large_is_refused(ends, made, said):
     sender, receiver = ends
     frame, descriptor = _shared(**made)
-    send(sender.socket, delimited(frame), descriptor)
+    sender.connection.send(delimited(frame), descriptor)
     with pytest.raises(InvalidArgumentError, match=said):
         receiver.received()
     eventually(lambda: _is_closed_at_the_other_end(descriptor))
@@ -382,7 +382,7 @@ def test_a_file_that_could_be_cut_short_or_is_too_large_is_refused(ends, made, s
 def test_a_pipe_is_no_segment(ends):
     sender, receiver = ends
     reading, writing = os.pipe()
-    send(sender.socket, delimited(segment_frame(Shared(1, 4096))), reading)
+    sender.connection.send(delimited(segment_frame(Shared(1, 4096))), reading)
     with pytest.raises(InvalidArgumentError, match="not sealed"):
         receiver.received()
     os.close(reading), os.close(writing)
@@ -390,7 +390,7 @@ def test_a_pipe_is_no_segment(ends):
 
 def test_a_segment_without_its_file_is_refused(ends):
     sender, receiver = ends
-    send(sender.socket, delimited(segment_frame(Shared(1, 4096))))
+    sender.connection.send(delimited(segment_frame(Shared(1, 4096))))
     with pytest.raises(InvalidArgumentError, match="shared without its file"):
         receiver.received()
 
@@ -417,7 +417,7 @@ def test_closing_a_file_that_blocks_does_not_hold_up_the_stream(ends):
         with suppress(BlockingIOError):
             while blocking.send(bytes(1 << 20)):
                 pass
-        send(sender.socket, delimited(segment_frame(Shared(1, 4096))), blocking.fileno())
+        sender.connection.send(delimited(segment_frame(Shared(1, 4096))), blocking.fileno())
         blocking.close()  # at once, because the file is on its way
         with pytest.raises(InvalidArgumentError, match="not sealed"):
             receiver.received()
@@ -444,9 +444,9 @@ def test_strings_in_a_segment_are_refused(ends):
     sender, receiver = ends
     frame, descriptor = _shared()
     control = control_of(pb.Envelope(id=3), [np.array([b"abc"], object)])
-    send(sender.socket, delimited(frame), descriptor)
+    sender.connection.send(delimited(frame), descriptor)
     os.close(descriptor)
-    send(sender.socket, delimited(segment_frame(InSegment(5, control, 1, 64))))
+    sender.connection.send(delimited(segment_frame(InSegment(5, control, 1, 64))))
     (message,) = receiver.received()
     with pytest.raises(InvalidArgumentError, match="strings lie in a segment"):
         open_message(message)

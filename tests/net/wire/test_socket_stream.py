@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from jflow.net.protocol.frame import CHUNK_BYTES, Buffers, Message, aligned, encode_parts
-from jflow.net.protocol.framing import PartsFraming
-from jflow.net.protocol.parser import SCRATCH_BYTES, Parser, delimited, delimited_message
-from jflow.net.wire.connections import SEND_BYTES, SocketConnection, send, widen
-from jflow.net.wire.socket_stream import SocketStream
+from jflow.net.protocol.parser import SCRATCH_BYTES, delimited, delimited_message
+from jflow.net.wire.connections import SEND_BYTES, SocketConnection
+from jflow.net.wire.socket_stream import PartsFraming, SocketStream
 from jflow.testing import PATIENCE_S
 
 PIECE_BYTES = 16 << 10
@@ -123,11 +122,9 @@ def test_the_kernel_takes_a_message_of_some_hundred_kilobytes_while_its_receiver
 def test_a_frame_that_counts_as_a_sign_of_life_is_not_taken_unless_it_is_read() -> None:
     near, far = socket.socketpair(socket.AF_UNIX)
     with near, far:
-        near.setblocking(False)
-        widen(near)
         frame = _frame(CHUNK_BYTES)
-        assert PartsFraming(Parser()).is_sign_of_life(frame)
-        assert send(near, delimited(frame)) < CHUNK_BYTES
+        assert PartsFraming.is_sign_of_life(frame)
+        assert SocketConnection(near).send(delimited(frame)) < CHUNK_BYTES
 
 
 def test_a_small_frame_leaves_at_once_and_is_the_message_that_frames_would_be() -> None:

@@ -18,7 +18,7 @@ from jflow.state.resources import Containers
 from jflow.task.execution import LinkedPlan, link
 from jflow.task.execution.linked import LinkedInstruction, LinkedKernel
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.tracing import TracedState, recorder_of, traced
+from jflow.task.execution.tracing import traced, traced_state
 from jflow.testing import VirtualClock
 
 TASK = Task("ps", 0)
@@ -35,9 +35,7 @@ class Traced:
         self.recorder = Recorder(str(TASK), self.clock.now)
         plan = Plan(CPU, 4, (), (tuple(instructions),))
         self.linked = self._link(plan, program)
-        self.state = TracedState(
-            self.linked, Containers(TASK), recorder_of(self.recorder, self.linked)
-        )
+        self.state = traced_state(self.recorder, self.linked, Containers(TASK))
         self.seen: list[BaseException] = []
 
     def _link(self, plan: Plan, program: Any) -> LinkedPlan:

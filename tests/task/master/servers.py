@@ -15,7 +15,9 @@ from jflow.net.protocol import DeviceRecord, OwnTask, Registered, ServerInfo, Un
 from jflow.net.protocol.signatures import rpc_of
 from jflow.plan import Feed, Fetch, Plan
 from jflow.state.core import TaskMembers
+from jflow.state.fencing import Fences
 from jflow.state.members import MemberList
+from jflow.state.moves import Gate
 from jflow.task.master import Master
 from jflow.testing import PATIENCE_S, VirtualClock
 
@@ -181,7 +183,8 @@ class Servers:
         own = OwnTask(lambda: info(OWN, 1), self.workers[OWN])
         tasks = {OWN: own} | self.peers
         members = TaskMembers(OWN, MemberList.first(CLUSTER), tasks, LoopDriver(), None, None)
-        self.master = Master(lambda: info(OWN, 1), tasks, members)
+        gate = Gate(LoopDriver())
+        self.master = Master(lambda: info(OWN, 1), tasks, members, gate, Fences())
 
     @property
     def handles(self):

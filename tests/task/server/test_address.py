@@ -10,9 +10,9 @@ import pytest
 
 from jflow import errors
 from jflow.base.cluster import Task
+from jflow.net.wire.ports import are_loopback
 from jflow.task.server.address import (
     Advertised,
-    are_loopback,
     listening_hosts,
     location_at,
     own_hosts,

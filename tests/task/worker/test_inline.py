@@ -11,8 +11,9 @@ from jax import lax
 import jflow as tf
 from jflow import errors
 from jflow.base.cluster import Task
-from jflow.net.protocol import Staging, Waited
+from jflow.base.drivers.coroutines import Waited
 from jflow.plan import Call, Feed, Fetch, Program, Recv, Run, Send, xla
+from jflow.state.core import Staging
 from jflow.state.effects import Effect, Phase, SupersededError
 from jflow.state.watch import StatusRequest
 from jflow.task.execution import StepState, variables

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from jflow.base.drivers.coroutines import Waited
 from jflow.base.values import TensorSpec
-from jflow.net.protocol import Waited
 from jflow.plan import Call, Feed, Fetch, Plan, ResourceSpec
 from jflow.state.moves import MovedError
 from jflow.state.resources.queue import QueueSpec
