@@ -33,7 +33,6 @@ from jflow.client.ops.host_calls import (
     shape_of,
     sparse_avals,
 )
-from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
 from jflow.compiler.graph import Graph, Tensor, name_scope
@@ -229,7 +228,7 @@ def sparse_to_dense(
     """
     graph = _default_graph()
     indices = small(graph, sparse_indices)
-    values = graph.as_tensor(operand(sparse_values))
+    values = graph.as_tensor(sparse_values)
     if isinstance(values.aval, HostArray):
         values = _on_device(values)
     shape = output_shape if isinstance(output_shape, tuple | list) else small(graph, output_shape)
@@ -260,7 +259,7 @@ def sparse_tensor_dense_matmul(
     indices, shape = small(graph, sp_a.indices), small(graph, sp_a.dense_shape)
     sizes = sizes_of(shape)
     given = {"n": sizes[1 if adjoint_a else 0], "flags": (adjoint_a, adjoint_b)}
-    args = (indices, graph.as_tensor(sp_a.values), graph.as_tensor(operand(b)))
+    args = (indices, graph.as_tensor(sp_a.values), graph.as_tensor(b))
     product: Tensor = graph.apply(_product, args, given, name=name or "SparseTensorDenseMatMul")
     return product
 
@@ -271,7 +270,7 @@ def small(graph: Graph, value: Any) -> Tensor:
     int64 becomes int32 while `jax_enable_x64` is off. A step with a number beyond 32 bits fails, so
     that no number becomes another one.
     """
-    tensor = graph.as_tensor(operand(value))
+    tensor = graph.as_tensor(value)
     if tensor.dtype != _INT64 or not is_switched_off(_INT64):
         return tensor
     with name_scope(None):

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype, assigned_parts, host_abstract, is_static, unknown_dim
-from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
 from jflow.client.ops.sparse import small
@@ -224,7 +223,7 @@ def _padded(graph: Graph, sp_ids: SparseTensor) -> tuple[Tensor, ...]:
     """
     m = unknown_dim()
     parts = (sp_ids.indices, sp_ids.values, sp_ids.dense_shape)
-    inputs = [graph.as_tensor(operand(part)) for part in parts]
+    inputs = [graph.as_tensor(part) for part in parts]
     dtypes = (np.dtype(np.int32), inputs[0].dtype, inputs[1].dtype)
     avals = [host_abstract((m,), dtype) for dtype in dtypes]
     return tuple(call(graph, "pad_ids", inputs, avals, name="pad_ids").outputs)

@@ -18,7 +18,7 @@ import jax
 import jax.extend.core as jex
 
 from jflow.base.values import HostArray
-from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef
+from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef
 from jflow.compiler.graph.primitives import (
     READS,
     WRITES,
@@ -183,7 +183,7 @@ def trace_body(
     # So that each use of a variable reads it anew, in the order of the body.
     with graph.scopes.replaced(control_inputs=(entry,)):
         returned = fun(*jax.tree.unflatten(tree, inputs))
-        results, out_tree = jax.tree.flatten(returned, is_leaf=_is_leaf)
+        results, out_tree = jax.tree.flatten(returned, is_leaf=_is_none)
         outputs = [_as_result(graph, x) for x in results]
     roots = tuple(x for x in results if isinstance(x, Operation))
     made = graph.get_operations()[before:]
@@ -212,8 +212,21 @@ def strong(aval: Any) -> jax.core.ShapedArray:
     return jax.core.ShapedArray(aval.shape, aval.dtype)
 
 
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, Symbolic | Operation) or value is None
+def as_tensors(graph: Graph, values: Any) -> Any:
+    """Returns a pytree of tensors, variables and values as one of tensors."""
+    return jax.tree.map(graph.as_tensor, values)
+
+
+def check_types(one: Any, other: Any, about: str) -> None:
+    """Raises TypeError or ValueError, which say `about`, if two abstract values differ."""
+    if one.dtype != other.dtype:
+        raise TypeError(f"{about}; jflow.cast one of them")
+    if one.shape != other.shape:
+        raise ValueError(f"{about}; XLA needs equal shapes")
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def _as_result(graph: Graph, value: Any) -> Tensor:

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import HostArray, declared
-from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
+from jflow.client.ops.control.body import (
+    TracedBody,
+    as_tensors,
+    check_types,
+    run_after,
+    strong,
+    trace_body,
+)
 from jflow.client.ops.control.program import (
     BodyProgram,
     body_program,
@@ -19,7 +26,7 @@ from jflow.client.ops.control.program import (
     write_state,
 )
 from jflow.client.ops.control.stateful import stateful_while
-from jflow.client.ops.lift import operand, target_graph
+from jflow.client.ops.lift import target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.compiler.graph.text import type_text
 from jflow.errors import UnimplementedError
@@ -75,7 +82,7 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
         return _traced(cond, body, loop_vars, maximum_iterations)
     scope = name or "while"
     with graph.as_default(), name_scope(scope):
-        first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
+        first = as_tensors(graph, variables)
         _check_invariants(shape_invariants, first)
         results = _added(graph, cond, body, first, scope, maximum_iterations, back_prop)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
@@ -157,10 +164,6 @@ def _as_program(
     return write_state(graph, body.state, values[n:], list(values[:n]))
 
 
-def _is_value(value: Any) -> bool:
-    return isinstance(value, Symbolic)
-
-
 def _listed(body: Callable[..., Any], *variables: Any) -> tuple[Any, ...]:
     """Returns the next values as a tuple, as the loop variables are."""
     values = body(*variables)
@@ -201,11 +204,8 @@ def _check_results(step: TracedBody, avals: Any) -> None:
     pairs = zip(jax.tree.leaves(avals), step.avals, strict=True)
     for number, (before, after) in enumerate(pairs):
         types = f"{type_text(before)} before and {type_text(after)} after"
-        about = f"{step.what}: loop variable {number} is {types}"
-        if before.dtype != after.dtype:
-            raise TypeError(f"{about} an iteration; jflow.cast it")
-        if tuple(before.shape) != tuple(after.shape):
-            raise ValueError(f"{about} an iteration; XLA needs equal shapes")
+        about = f"{step.what}: loop variable {number} is {types} an iteration"
+        check_types(before, after, about)
 
 
 def _run_while(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype
-from jflow.client.ops.lift import operand, operation
+from jflow.client.ops.lift import operation
 from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.sizes import known_int, known_ints, size_of, sizes_of
 from jflow.compiler.graph import Symbolic
@@ -98,8 +98,7 @@ def split(
         at: Any = known_int(num_or_size_splits, "the number of parts")
         return list(_split(value, indices_or_sections=at, axis=along, name=name))
     sizes = known_ints(num_or_size_splits, "the sizes of parts")
-    shape = value.shape if hasattr(value, "shape") else jnp.shape(operand(value))
-    total = shape[along]
+    total = np.shape(value)[along]
     if -1 in sizes:
         sizes[sizes.index(-1)] = total - builtins.sum(sizes) - 1
     is_known = isinstance(total, int)
