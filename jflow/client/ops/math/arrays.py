@@ -196,9 +196,7 @@ def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Any:
       size: its sizes; -1 for all up to the end, where the beginning is known.
       name: name of the operation.
     """
-    if hasattr(begin, "to_tensor"):
-        begin = [begin[i] for i in builtins.range(begin.shape[0])]
-    return _dynamic_slice(input_, begin=list(begin), sizes=sizes_of(size), name=name)
+    return _dynamic_slice(input_, begin=_rows(begin), sizes=sizes_of(size), name=name)
 
 
 def one_hot(
@@ -384,10 +382,11 @@ def _repeated(x: Any, repeats: Any, axis: int | None) -> Any:
     return jnp.repeat(x, numbers, axis)
 
 
-def _rows(paddings: Any) -> Sequence[Any]:
-    if hasattr(paddings, "to_tensor"):
-        return [paddings[i] for i in builtins.range(paddings.shape[0])]
-    return list(paddings)
+def _rows(value: Any) -> list[Any]:
+    """Returns the elements along the first axis, whose size is known."""
+    if isinstance(value, Symbolic):
+        return [value[i] for i in builtins.range(value.shape[0])]
+    return list(value)
 
 
 def _is_descending(direction: str) -> bool:
@@ -407,7 +406,7 @@ def _selected(condition: Any, x: Any, y: Any) -> Any:
 def _sliced(x: Any, begin: Sequence[Any], sizes: Sequence[Any]) -> Any:
     given = zip(x.shape, begin, sizes, strict=True)
     lengths = [
-        total - first if jnp.ndim(size) == 0 and _is_rest(size) else size
+        total - first if isinstance(size, int) and size == -1 else size
         for total, first, size in given
     ]
     if not any(isinstance(first, jax.core.Tracer) for first in begin):
@@ -417,10 +416,6 @@ def _sliced(x: Any, begin: Sequence[Any], sizes: Sequence[Any]) -> Any:
             ):
                 raise ValueError(f"a slice of {length} from {first} is not within {x.shape}")
     return jax.lax.dynamic_slice(x, list(begin), lengths)
-
-
-def _is_rest(size: Any) -> bool:
-    return isinstance(size, int) and size == -1
 
 
 def _one_hots(indices: Any, on: Any, off: Any, depth: Any, axis: int, dtype: Any) -> Any:
