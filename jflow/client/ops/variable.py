@@ -6,14 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded
 from jflow.base.handles import Uncopyable
 from jflow.base.text import bytes_text
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
@@ -418,21 +417,6 @@ def value_facts(variable: Any) -> Sequence[tuple[str, object]]:
     is_sized = dims is not None and len(sizes) == len(dims) and isinstance(dtype, np.dtype)
     n_bytes = bytes_text(math.prod(sizes) * dtype.itemsize) if is_sized else None
     return (("shape", dims), ("dtype", dtype.name), ("size", n_bytes))
-
-
-def parts_card(variable: Any, title: str) -> Card:
-    """Returns the card of a variable that consists of several.
-
-    Args:
-      variable: the whole, which iterates over its parts.
-      title: what its parts are called.
-    """
-    rows = [
-        (part.name, str(declared(part.shape)), str(part.operations.ref.spec))
-        for part in islice(variable, MAX_ROWS)
-    ]
-    table = CardTable(title, ("name", "shape", "device"), rows, len(variable))
-    return Card(type(variable).__name__, variable.name, value_facts(variable), (table,))
 
 
 def on_device_of(variable: Any) -> AbstractContextManager[Any]:
