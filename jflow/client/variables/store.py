@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import field as _field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ from jflow.client.variables import initializers
 from jflow.client.variables.initializers import PartitionInfo
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.partitioners import Partitioner, partition_of, slices_of
-from jflow.client.variables.scope import Reuse, VariableScope, chained, get_variable_scope
+from jflow.client.variables.scope import Reuse, VariableScope, chained, get_variable_scope, of_graph
 from jflow.compiler.graph import Graph, GraphKeys, Symbolic, colocate_with, name_scope, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
-
-_KEY = ("__variable_store",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +31,8 @@ class _Wanted:
     initializer: Any
     regularizer: Callable[[Any], Any] | None
     reuse: Reuse
+    options: dict[str, Any]
     partition_info: PartitionInfo | None = None
-    options: dict[str, Any] = _field(default_factory=dict)
 
 
 class VariableStore:
@@ -53,17 +50,9 @@ class VariableStore:
         self.lock = threading.RLock()
 
 
-_making = threading.Lock()
-
-
 def store_of(graph: Graph) -> VariableStore:
     """Returns the variables that `get_variable` has made in a graph."""
-    with _making:
-        entries = graph.get_collection_ref(_KEY)
-        if not entries:
-            entries.append(VariableStore())
-    store: VariableStore = entries[0]
-    return store
+    return of_graph(VariableStore, graph)
 
 
 def no_regularizer(_: Any) -> None:
@@ -370,19 +359,8 @@ def _part(
         bounds = zip(offset, sizes, strict=True)
         with _initializer_scope(name):
             initializer = initializer[tuple(slice(start, start + size) for start, size in bounds)]
-    part = _single(
-        store,
-        _Wanted(
-            name=name,
-            shape=sizes,
-            dtype=wanted.dtype,
-            initializer=initializer,
-            regularizer=wanted.regularizer,
-            reuse=False,
-            partition_info=PartitionInfo(shape, offset),
-            options=wanted.options,
-        ),
-    )
+    own = {"name": name, "shape": sizes, "initializer": initializer, "reuse": False}
+    part = _single(store, replace(wanted, **own, partition_info=PartitionInfo(shape, offset)))
     part.save_slice_info = SaveSliceInfo(wanted.name, shape, offset, sizes)
     return part
 
