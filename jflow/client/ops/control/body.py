@@ -117,19 +117,21 @@ class TracedBody:
 
 
 class Captures:
-    """What a body uses from outside, and the atoms that its tensors are in a program.
+    """A body as equations: what it uses from outside, and the atoms that its tensors become.
 
     Args:
       body: the body.
 
     Attributes:
       tensors: the tensors from outside, by their variables.
+      eqns: the equations.
     """
 
     def __init__(self, body: TracedBody) -> None:
         self._body = body
         self._atoms: dict[jex.Var, Atom] = {x.var: x.var for x in body.inputs}
         self.tensors: dict[jex.Var, Tensor] = {}
+        self.eqns: list[jex.JaxprEqn] = []
 
     def __setitem__(self, var: jex.Var, atom: Atom) -> None:
         self._atoms[var] = atom
@@ -143,6 +145,17 @@ class Captures:
     def inputs_of(self, eqn: jex.JaxprEqn) -> list[Atom]:
         """Returns the atoms that an equation takes."""
         return [x if isinstance(x, jex.Literal) else self[x] for x in eqn.invars]
+
+    def add(self, eqn: jex.JaxprEqn) -> None:
+        """Adds an equation of the body, with atoms in place of its tensors."""
+        for old, new in zip(eqn.outvars, self.emit(eqn, self.inputs_of(eqn)), strict=True):
+            self[old] = new
+
+    def emit(self, eqn: jex.JaxprEqn, inputs: Sequence[Atom]) -> list[Atom]:
+        """Adds an equation with these inputs; returns its results, which are new."""
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        self.eqns.append(eqn.replace(invars=[*inputs], outvars=outvars))
+        return outvars
 
     def capture(self, tensor: Tensor, var: jex.Var) -> None:
         """Makes a tensor from outside stand for one of the body."""

@@ -79,7 +79,8 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
         raise ValueError("No loop variables provided")
     graph = target_graph(variables)
     if graph is None:
-        return _traced(cond, body, loop_vars, maximum_iterations)
+        last = _traced(cond, body, variables, maximum_iterations)
+        return _like(loop_vars, last) if is_listed else last[0]
     scope = name or "while"
     with graph.as_default(), name_scope(scope):
         first = as_tensors(graph, variables)
@@ -257,9 +258,8 @@ def _run_bounded(
     return jax.lax.scan(body, [*first, *old], jnp.arange(limit))[0]
 
 
-def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
+def _traced(cond: Any, body: Any, variables: tuple[Any, ...], limit: Any) -> Any:
     """Runs the loop in a function that JAX traces."""
-    variables = tuple(loop_vars) if isinstance(loop_vars, list | tuple) else (loop_vars,)
 
     def holds(carry: Any) -> Any:
         number, values = carry
@@ -271,10 +271,7 @@ def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
         return number + 1, _listed(body, *values)
 
     start = jnp.zeros((), jnp.int32), jax.tree.map(jnp.asarray, variables)
-    last = jax.lax.while_loop(holds, step, start)[1]
-    if not isinstance(loop_vars, list | tuple):
-        return last[0]
-    return _like(loop_vars, last)
+    return jax.lax.while_loop(holds, step, start)[1]
 
 
 def _like(loop_vars: Any, last: Any) -> Any:
