@@ -13,12 +13,6 @@ from jflow.base.context import Stack
 Creator = Callable[..., Any]
 """Takes the next creator, and the arguments of the variable by name; returns a variable."""
 
-_PARAMETERS = (
-    *("initial_value", "trainable", "name", "dtype", "collections", "validate_shape"),
-    *("caching_device", "constraint"),
-)
-"""The positional parameters of `Variable`."""
-
 _CREATORS: Stack[tuple[Creator, ...]] = Stack()
 
 
@@ -59,8 +53,8 @@ class CreatedByScope(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if _CREATORS.top:
-            kwargs |= dict(zip(_PARAMETERS, args, strict=False))
-            args = args[len(_PARAMETERS) :]
+            kwargs |= cls.__signature__.bind_partial(*args).arguments
+            args = ()
         return with_creators(super().__call__)(*args, **kwargs)
 
 

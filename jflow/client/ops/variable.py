@@ -125,31 +125,24 @@ class Variable(VariableLike, metaclass=CreatedByScope):
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         if constraint is not None and not callable(constraint):
             raise ValueError(f"expected a function as constraint of {name!r}, got {constraint!r}")
-        self.trainable = trainable
-        self.constraint = constraint
-        self.save_slice_info: SaveSliceInfo | None = None
-        self.restore_sources: tuple[StateSource, ...] = ()
-        self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
             graph = _default_graph()
-            name = name or "Variable"
-            operations = GraphVariable(
+            of_graph = GraphVariable(
                 graph,
                 initial_value,
-                name,
+                name or "Variable",
                 dtype,
                 validate_shape,
                 caching_device,
                 sharding=sharding,
             )
-            self._operations = operations
-            self.initial_value, self.initializer = operations.initial_value, operations.initializer
+            self._set_up(of_graph, trainable, constraint)
             graph.add_to_collections(_listing(collections, trainable), self)
         else:
             _check_eager(name or "", validate_shape, caching_device)
-            self._operations = EagerVariable(owner, initial_value, name, dtype, sharding)
-        self._ref = self._operations.ref
+            eager = EagerVariable(owner, initial_value, name, dtype, sharding)
+            self._set_up(eager, trainable, constraint)
 
     @classmethod
     def of_operations(
@@ -160,15 +153,23 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     ) -> Variable:
         """Returns a variable made from existing operations, such as those of an imported graph."""
         variable = cls.__new__(cls)
-        variable.trainable = trainable
-        variable.constraint = None
-        variable.save_slice_info = slice_info
-        variable.restore_sources = ()
-        variable._operations, variable._ref = operations, operations.ref
-        if isinstance(operations, GraphVariable):
-            variable.initial_value = operations.initial_value
-            variable.initializer = operations.initializer
+        variable._set_up(operations, trainable, None, slice_info)
         return variable
+
+    def _set_up(
+        self,
+        operations: VariableOperations,
+        trainable: bool,
+        constraint: Callable[[Any], Any] | None,
+        slice_info: SaveSliceInfo | None = None,
+    ) -> None:
+        self.trainable = trainable
+        self.constraint = constraint
+        self.save_slice_info = slice_info
+        self.restore_sources: tuple[StateSource, ...] = ()
+        self._operations, self._ref = operations, operations.ref
+        if isinstance(operations, GraphVariable):
+            self.initial_value, self.initializer = operations.initial_value, operations.initializer
 
     def initialize_from(self, value: Tensor) -> None:
         """Replaces the initial value of a graph variable, and with it the initializer.
