@@ -88,7 +88,7 @@ class EagerQueue(QueueOperations):
     ) -> Components:
         if is_tracing():
             return super().dequeue_many(operation, n, name)
-        return self.get_many(operation, n)
+        return self.get_many(operation, n, n)
 
     def query(self, operation: QueueOperation, dtype: Any, name: str | None = None) -> Any:
         if is_tracing():
@@ -151,14 +151,11 @@ class EagerQueue(QueueOperations):
         self,
         operation: QueueOperation,
         n: Any,
-        minimum: Any = None,
+        minimum: Any,
         timeout: float | None = None,
     ) -> Components:
-        """Dequeues `minimum` to `n` elements, or exactly `n` if `minimum` is None."""
-        counts, build = (
-            self._counts(n, n if minimum is None else minimum),
-            self._dequeue_many_builder(operation),
-        )
+        """Dequeues `minimum` to `n` elements."""
+        counts, build = self._counts(n, minimum), self._dequeue_many_builder(operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, counts, timeout)
         )
