@@ -22,7 +22,7 @@ from jflow.compiler.graph import get_default_graph as _default_graph
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Request:
     """A request to `get_variable`, with the scope's defaults filled in."""
 
     name: str
@@ -161,7 +161,7 @@ def _get(
     if isinstance(initializer, type):
         initializer = initializer()
     options["trainable"] = trainable is None or trainable
-    wanted = _Wanted(
+    wanted = _Request(
         name=name,
         shape=as_shape(shape),
         dtype=None if dtype is None else as_dtype(dtype),
@@ -189,7 +189,7 @@ def _get(
 # One variable -------------------------------------------------------------------------------------
 
 
-def _single(store: VariableStore, wanted: _Wanted) -> Variable:
+def _single(store: VariableStore, wanted: _Request) -> Variable:
     name = wanted.name
     existing = store.single.get(name)
     if existing is not None:
@@ -212,7 +212,7 @@ def _single(store: VariableStore, wanted: _Wanted) -> Variable:
     return variable
 
 
-def _create(wanted: _Wanted) -> Variable:
+def _create(wanted: _Request) -> Variable:
     """Makes a variable in the graph, or an eager one."""
     name, initializer, shape = wanted.name, wanted.initializer, wanted.shape
     if _is_value(initializer):
@@ -255,7 +255,7 @@ def _create(wanted: _Wanted) -> Variable:
 
 
 def _initial_value(
-    wanted: _Wanted, initializer: Any, shape: Any, part: PartitionInfo | None
+    wanted: _Request, initializer: Any, shape: Any, part: PartitionInfo | None
 ) -> Any:
     with _initializer_scope(wanted.name):
         value = initializers.initial_value(initializer, shape, wanted.dtype, part)
@@ -272,7 +272,7 @@ def _initializer_scope(name: str) -> Any:
     return name_scope(f"{name}/Initializer/")
 
 
-def _regularize(variable: Variable, wanted: _Wanted) -> None:
+def _regularize(variable: Variable, wanted: _Request) -> None:
     assert wanted.regularizer is not None
     with colocate_with(variable), name_scope(f"{wanted.name}/Regularizer/"):
         loss = wanted.regularizer(variable)
@@ -280,7 +280,7 @@ def _regularize(variable: Variable, wanted: _Wanted) -> None:
         variable.graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
 
 
-def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
+def _eager(wanted: _Request, partitioner: Partitioner | None) -> Variable:
     if partitioner is not None:
         raise ValueError(
             f"variable {wanted.name!r} is eager and cannot be partitioned; make it in graph code, "
@@ -303,7 +303,7 @@ def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
 
 
 def _partitioned(
-    store: VariableStore, wanted: _Wanted, partitioner: Partitioner | None
+    store: VariableStore, wanted: _Request, partitioner: Partitioner | None
 ) -> PartitionedVariable:
     name, shape = wanted.name, wanted.shape
     value = wanted.initializer
@@ -346,7 +346,7 @@ def _partitioned(
 
 def _part(
     store: VariableStore,
-    wanted: _Wanted,
+    wanted: _Request,
     name: str,
     shape: tuple[int, ...],
     offset: tuple[int, ...],
@@ -366,7 +366,7 @@ def _part(
 
 
 def _reused(
-    existing: PartitionedVariable, wanted: _Wanted, partition: tuple[int, ...] | None
+    existing: PartitionedVariable, wanted: _Request, partition: tuple[int, ...] | None
 ) -> PartitionedVariable:
     if not wanted.reuse:
         raise ValueError(
@@ -386,7 +386,7 @@ def _reused(
 # What is wanted -----------------------------------------------------------------------------------
 
 
-def _check_same(doing: str, existing: Variable | PartitionedVariable, wanted: _Wanted) -> None:
+def _check_same(doing: str, existing: Variable | PartitionedVariable, wanted: _Request) -> None:
     if wanted.shape is not None and not is_compatible(wanted.shape, existing.shape):
         raise ValueError(
             f"Trying to {doing} {wanted.name}, but specified shape {wanted.shape} and found shape "
@@ -419,7 +419,7 @@ def _check_value(value: Any, dtype: Any) -> None:
         )
 
 
-def _dtype_of(wanted: _Wanted) -> Any:
+def _dtype_of(wanted: _Request) -> Any:
     if wanted.dtype is not None:
         return wanted.dtype
     value = wanted.initializer
