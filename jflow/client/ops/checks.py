@@ -101,6 +101,9 @@ def _parts(graph: Graph, data: Sequence[Any]) -> tuple[list[str | None], list[Te
 
 
 def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:
+    def holds(left: Any, right: Any) -> Any:
+        return jnp.all(fun(left, right))
+
     def compare(
         x: Any,
         y: Any,
@@ -112,9 +115,9 @@ def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callabl
         graph = graph_of([x, y])
         left, right = graph.as_tensor(x), graph.as_tensor(y)
         with graph.as_default(), name_scope(name, what):
-            holds = graph.apply(_all(fun), (left, right), name="All")
+            condition = graph.apply(holds, (left, right), name="All")
             shown = data if data is not None else _operands(sign, left, right)
-            return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
+            return Assert(condition, [*_told(message), *shown], summarize, name="Assert/Assert")
 
     compare.__doc__ = (
         f"Returns an operation that fails the step unless `x {sign} y` holds elementwise.\n\n"
@@ -130,13 +133,6 @@ def _operands(sign: str, left: Tensor, right: Tensor) -> list[Any]:
 
 def _told(message: str | None) -> list[str]:
     return [] if message is None else [message]
-
-
-def _all(fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def holds(left: Any, right: Any) -> Any:
-        return jnp.all(fun(left, right))
-
-    return holds
 
 
 def _sign(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:

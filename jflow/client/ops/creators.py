@@ -6,6 +6,7 @@ import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from jflow.base.context import Stack
@@ -61,9 +62,5 @@ class CreatedByScope(ABCMeta):
 def with_creators(make: Creator) -> Creator:
     """Returns the creator that calls the current ones, and at last `make`."""
     for creator in _CREATORS.top or ():
-        make = _after(creator, make)
+        make = partial(creator, make)
     return make
-
-
-def _after(creator: Creator, following: Creator) -> Creator:
-    return lambda *args, **kwargs: creator(following, *args, **kwargs)

@@ -11,7 +11,7 @@ from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.packing import has_tensors
 
 
-class Call(Protocol):
+class ResourceCall(Protocol):
     """A call, either added to a graph or bound as a JAX primitive."""
 
     @property
@@ -32,7 +32,7 @@ class HostCalls(Protocol):
         outputs: Sequence[AbstractValue],
         name: str,
         attributes: dict[str, Any] | None = None,
-    ) -> Call:
+    ) -> ResourceCall:
         """Makes a call.
 
         Args:

@@ -18,7 +18,7 @@ from jflow.base.values import (
     string,
     unknown_dim,
 )
-from jflow.client.stateful.calls import Call, HostCalls
+from jflow.client.stateful.calls import HostCalls, ResourceCall
 from jflow.compiler.graph import Symbolic, Tensor
 
 _INT64 = np.dtype(np.int64)
@@ -206,7 +206,7 @@ class QueueOperations:
         outputs: Sequence[Any],
         name: str | None,
         attributes: dict[str, Any] | None = None,
-    ) -> Call:
+    ) -> ResourceCall:
         title = name or f"{self.title}_{operation.suffix}"
         return self.calls.call(operation.kernel, inputs, outputs, title, attributes)
 
