@@ -117,11 +117,11 @@ def _added(
     _check_results(step, avals)
     written = step.written | goes_on.written
     if goes_on.written or not all(one.is_program(written) for one in (goes_on, step)):
-        return _opened(goes_on, step, leaves, limit, has_derivatives)
+        return _with_effects(goes_on, step, leaves, limit, has_derivatives)
     return _as_program(goes_on, step, leaves, limit, has_derivatives)
 
 
-def _opened(
+def _with_effects(
     goes_on: TracedBody,
     step: TracedBody,
     first: Sequence[Tensor],
