@@ -93,10 +93,10 @@ class Embedding:
             return self._rows(ids)
         if combiner not in COMBINERS:
             raise ValueError(f"expected a combiner of {COMBINERS}, got {combiner!r}")
-        if weights is not None and not is_compatible(_shape_of(weights), _shape_of(ids)):
+        if weights is not None and not is_compatible(np.shape(weights), np.shape(ids)):
             raise ValueError(
-                f"expected weights of the shape of the ids, {_shape_of(ids)}, got "
-                f"{_shape_of(weights)}"
+                f"expected weights of the shape of the ids, {np.shape(ids)}, got "
+                f"{np.shape(weights)}"
             )
         rows = self._rows(ids)
         args = (rows, ids, weights, combiner)
@@ -116,10 +116,6 @@ class Embedding:
     def __repr__(self) -> str:
         rows, features = self.table.shape
         return f"<jflow.nn.Embedding {self._name!r} of {rows:,} rows of {features}>"
-
-
-def _shape_of(value: Any) -> Any:
-    return value.shape if isinstance(value, Tensor) else np.shape(value)
 
 
 def _from_zero(ids: Any, n_rows: int) -> Any:

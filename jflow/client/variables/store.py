@@ -259,7 +259,7 @@ def _initial_value(
 ) -> Any:
     with _initializer_scope(wanted.name):
         value = initializers.initial_value(initializer, shape, wanted.dtype, part)
-    actual = np.shape(value) if not hasattr(value, "shape") else value.shape
+    actual = np.shape(value)
     if shape is not None and not is_compatible(shape, actual):
         raise ValueError(
             f"the initializer of variable {wanted.name!r} returned a value of shape {actual}, "
