@@ -259,7 +259,8 @@ class ModelVariables:
     ) -> list[Task]:
         """Returns the tasks of a model that is replaced; none if its record is damaged."""
         try:
-            return _tasks_of(self._layout(owner, tasks, heads) or ())
+            layout = self._layout(owner, tasks, heads) or ()
+            return [Device.parse(entry.device).task for entry in layout]
         except DataLossError:
             return []
 
@@ -482,7 +483,3 @@ def _recorded_on(tasks: Sequence[Task], refs: Sequence[VariableRef]) -> list[Tas
 
 def _task_of(ref: VariableRef) -> Task:
     return Device.parse(str(ref.spec)).task
-
-
-def _tasks_of(layout: _Layout) -> list[Task]:
-    return [Device.parse(entry.device).task for entry in layout]

@@ -75,7 +75,7 @@ def bind(
     _check_rules(structure.leaves, devices, shardings)
     _check_names(structure.leaves)
     declared = [
-        _Declared(owner, f"{prefix}/{_name(leaf)}", leaf, devices, shardings)
+        _DeclaredVariable(owner, f"{prefix}/{_name(leaf)}", leaf, devices, shardings)
         for leaf in structure.leaves
     ]
     refs = [ref for each in declared for ref in each.refs]
@@ -89,7 +89,7 @@ def bind(
     return BoundState(owner, prefix, structure, variables)
 
 
-class _Declared:
+class _DeclaredVariable:
     """The variable of an array, as blocks and rules request it; several if they divide it."""
 
     def __init__(

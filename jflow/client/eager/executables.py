@@ -12,8 +12,11 @@ from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.owners import EagerOwner, Runnable
 from jflow.errors import DeadlineExceededError
 
-Build = Callable[[], tuple[Operation, Sequence[Tensor]]]
-"""Adds an operation to the graph; returns it and the tensors to feed."""
+FedOperation = tuple[Operation, Sequence[Tensor]]
+"""An operation of the graph, and the tensors to feed."""
+
+Build = Callable[[], FedOperation]
+"""Adds an operation to the graph."""
 
 
 class Executables:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jflow.base.values import abstract, as_array, string, unknown_dim
-from jflow.client.eager.executables import Executables
+from jflow.client.eager.executables import Executables, FedOperation
 from jflow.client.stateful.handle import Handle
-from jflow.compiler.graph import Operation, Tensor
 from jflow.compiler.graph.primitives import placeholder_p
 from jflow.state.resources.iterator_state import IteratorStateSpec
 
@@ -45,10 +44,10 @@ class IteratorState(Handle):
         """Replaces the saved text."""
         self._executables.run_operation("save", self._build_save, [as_array(text, string)])
 
-    def _build_load(self) -> tuple[Operation, list[Tensor]]:
+    def _build_load(self) -> FedOperation:
         aval = abstract((unknown_dim(),), string)
         return self._calls.call("iterator_state.load", [], [aval], "load", is_blocking=False), []
 
-    def _build_save(self) -> tuple[Operation, list[Tensor]]:
+    def _build_save(self) -> FedOperation:
         text: Any = self._graph.add(placeholder_p, [], [abstract((), string)], name="text")
         return self._calls.call("iterator_state.save", text.outputs, [], "save"), list(text.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jflow.base.values import (
     to_physical,
     unknown_dim,
 )
-from jflow.client.eager.executables import Build, Executables
+from jflow.client.eager.executables import Executables, FedOperation
 from jflow.client.eager.streams import QueueReader, QueueWriter
 from jflow.client.stateful.calls import GraphCalls
 from jflow.client.stateful.queue import (
@@ -88,7 +89,7 @@ class EagerQueue(QueueOperations):
     ) -> Components:
         if is_tracing():
             return super().dequeue_many(operation, n, name)
-        return self.get_many(operation, n)
+        return self.get_many(operation, n, n)
 
     def query(self, operation: QueueOperation, dtype: Any, name: str | None = None) -> Any:
         if is_tracing():
@@ -121,20 +122,19 @@ class EagerQueue(QueueOperations):
     ) -> None:
         """Enqueues an element, or the rows of a batch."""
         arrays = self.arrays(values, is_batch=operation.is_batch)
-        self._executables.run_operation(
-            operation.method, self._enqueue_builder(operation), arrays, timeout
-        )
+        build = partial(self._build_enqueue, operation)
+        self._executables.run_operation(operation.method, build, arrays, timeout)
 
     def start_put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> Future[Any]:
         """Starts a `put` without blocking."""
-        build = self._enqueue_builder(operation)
+        build = partial(self._build_enqueue, operation)
         return self._executables.start(operation.method, build, self.arrays(values), timeout)
 
     def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
         """Dequeues an element and returns its components."""
-        build = self._dequeue_builder(operation)
+        build = partial(self._build_dequeue, operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, (), timeout)
         )
@@ -143,29 +143,25 @@ class EagerQueue(QueueOperations):
         self, operation: QueueOperation, timeout: float | None = None
     ) -> Future[list[Any]]:
         """Starts a `get` without blocking; `logical_element` converts its result."""
-        return self._executables.start(
-            operation.method, self._dequeue_builder(operation), (), timeout
-        )
+        build = partial(self._build_dequeue, operation)
+        return self._executables.start(operation.method, build, (), timeout)
 
     def get_many(
         self,
         operation: QueueOperation,
         n: Any,
-        minimum: Any = None,
+        minimum: Any,
         timeout: float | None = None,
     ) -> Components:
-        """Dequeues `minimum` to `n` elements, or exactly `n` if `minimum` is None."""
-        counts, build = (
-            self._counts(n, n if minimum is None else minimum),
-            self._dequeue_many_builder(operation),
-        )
+        """Dequeues `minimum` to `n` elements."""
+        counts, build = self._counts(n, minimum), partial(self._build_dequeue_many, operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, counts, timeout)
         )
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
         """Returns a `QueueWriter`; `flatten` converts an element to its components."""
-        method, build = ENQUEUE_MANY.method, self._enqueue_builder(ENQUEUE_MANY)
+        method, build = ENQUEUE_MANY.method, partial(self._build_enqueue, ENQUEUE_MANY)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
             lambda rows: self._executables.start(method, build, rows),
@@ -174,7 +170,7 @@ class EagerQueue(QueueOperations):
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
         """Returns a `QueueReader`; `unflatten` makes an element from its components."""
-        method, build = DEQUEUE_UP_TO.method, self._dequeue_many_builder(DEQUEUE_UP_TO)
+        method, build = DEQUEUE_UP_TO.method, partial(self._build_dequeue_many, DEQUEUE_UP_TO)
         counts = self._counts(ahead, 1)
         return QueueReader(
             lambda: self._executables.start(method, build, counts),
@@ -215,36 +211,21 @@ class EagerQueue(QueueOperations):
 
     # Operations of the queue's graph ----------------------------------------------------------
 
-    def _enqueue_builder(self, operation: QueueOperation) -> Build:
-        """Returns a builder of the enqueue operation, to which the values are fed."""
+    def _build_enqueue(self, operation: QueueOperation) -> FedOperation:
+        """Adds the enqueue operation, to which the values are fed."""
+        batch = [unknown_dim()] if operation.is_batch else []
+        fed = self._fed(*(one.aval(*batch) for one in self.elements.components))
+        return self._in_graph.enqueue(operation, fed, operation.kernel_name), fed
 
-        def build() -> Any:
-            batch = [unknown_dim()] if operation.is_batch else []
-            fed = self._fed(*(one.aval(*batch) for one in self.elements.components))
-            return self._in_graph.enqueue(operation, fed, operation.kernel_name), fed
+    def _build_dequeue(self, operation: QueueOperation) -> FedOperation:
+        """Adds the operation that dequeues one element."""
+        return self._in_graph.dequeue(operation, operation.kernel_name)[0].op, []
 
-        return build
-
-    def _dequeue_builder(self, operation: QueueOperation) -> Build:
-        """Returns a builder of the operation that dequeues one element."""
-
-        def build() -> Any:
-            outputs = self._in_graph.dequeue(operation, operation.kernel_name)
-            return outputs[0].op, []
-
-        return build
-
-    def _dequeue_many_builder(self, operation: QueueOperation) -> Build:
-        """Returns a builder of the operation that dequeues several elements; the counts are fed."""
-
-        def build() -> Any:
-            fed = self._fed(abstract((), _INT32), abstract((), _INT32))
-            outputs = self._in_graph.dequeue_counted(
-                operation, fed, unknown_dim(), operation.kernel_name
-            )
-            return outputs[0].op, fed
-
-        return build
+    def _build_dequeue_many(self, operation: QueueOperation) -> FedOperation:
+        """Adds the operation that dequeues several elements; the counts are fed."""
+        fed = self._fed(abstract((), _INT32), abstract((), _INT32))
+        name = operation.kernel_name
+        return self._in_graph.dequeue_counted(operation, fed, unknown_dim(), name)[0].op, fed
 
     def _fed(self, *avals: Any) -> list[Tensor]:
         """Adds a placeholder for each abstract value."""

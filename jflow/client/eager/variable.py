@@ -100,9 +100,8 @@ class EagerVariable(VariableOperations):
 
     def describe(self, attributes: str) -> str:
         value = self.preview()
-        return (
-            f"eager {attributes} {f'device={self.ref.spec}' if value is None else f'value={value}'}"
-        )
+        shown = f"device={self.ref.spec}" if value is None else f"value={value}"
+        return f"eager {attributes} {shown}"
 
 
 def declared_ref(

@@ -18,7 +18,7 @@ from jflow.base.values import (
 )
 from jflow.client.ops.slices import IndexedSlices
 from jflow.client.stateful import Handle
-from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph import Operation, Symbolic, Tensor
 from jflow.state.resources.accumulator import AccumulatorSpec
 
 _INT32 = np.dtype(np.int32)
@@ -74,9 +74,15 @@ class _AccumulatorBase(Handle):
             "accumulator.set_global_step", [step], [], name or f"{self._title}_SetGlobalStep"
         )
 
+    def _check_shape(self, gradient: Any, shape: Any) -> None:
+        if not is_compatible(self._shape, shape):
+            raise ValueError(
+                f"expected a gradient of shape {self._shape} for {self!r}, got {gradient!r}"
+            )
+
     def _integer(self, value: Any) -> Tensor:
         """Returns a value as a tensor, which must have an integer dtype."""
-        if getattr(value, "to_tensor", None) is None:
+        if not isinstance(value, Symbolic):
             return self._graph.constant(value, _INT32, on_host=True)
         tensor = self._graph.as_tensor(value)
         if not isinstance(tensor.dtype, np.dtype) or tensor.dtype.kind not in "iu":
@@ -125,10 +131,7 @@ class ConditionalAccumulator(_AccumulatorBase):
           ValueError: if the gradient has another shape.
         """
         gradient = self._calls.operand(grad, self._dtype)
-        if not is_compatible(self._shape, gradient.shape):
-            raise ValueError(
-                f"expected a gradient of shape {self._shape} for {self!r}, got {gradient!r}"
-            )
+        self._check_shape(gradient, gradient.shape)
         inputs = [gradient, self._integer(local_step)]
         return self._calls.call("accumulator.apply", inputs, [], name or f"{self._title}_ApplyGrad")
 
@@ -208,10 +211,7 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         """
         if not isinstance(grad, IndexedSlices):
             raise TypeError(f"{self!r} expected an IndexedSlices, got {grad!r}")
-        if not is_compatible(self._shape, grad.dense_shape):
-            raise ValueError(
-                f"expected a gradient of shape {self._shape} for {self!r}, got {grad!r}"
-            )
+        self._check_shape(grad, grad.dense_shape)
         shape = grad.dense_shape if is_static(grad.dense_shape) else None
         return self._apply(
             (grad.indices, grad.values, shape), local_step, name, {"drops_out_of_range": True}

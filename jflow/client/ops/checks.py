@@ -17,7 +17,6 @@ import numpy as np
 
 from jflow.base.values import as_dtype, declared
 from jflow.client.ops.arrays import graph_of, identity, no_op
-from jflow.client.ops.lift import operand
 from jflow.client.ops.math.shapes import rank as _rank
 from jflow.client.ops.math.shapes import shape as _shape
 from jflow.client.ops.math.sizes import known_int, known_ints
@@ -45,7 +44,7 @@ def Assert(  # noqa: N802 - TensorFlow's name
     graph = graph_of([condition, *data])
     texts, tensors = _parts(graph, data)
     attributes: dict[str, Any] = {"texts": texts} | _limit(summarize)
-    inputs = [graph.as_tensor(operand(condition)), *tensors]
+    inputs = [graph.as_tensor(condition), *tensors]
     return call(graph, "assert_true", inputs, [], name=name or "Assert", attributes=attributes)
 
 
@@ -97,11 +96,14 @@ def _parts(graph: Graph, data: Sequence[Any]) -> tuple[list[str | None], list[Te
             texts.append(part)
         else:
             texts.append(None)
-            tensors.append(graph.as_tensor(operand(part)))
+            tensors.append(graph.as_tensor(part))
     return texts, tensors
 
 
 def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:
+    def holds(left: Any, right: Any) -> Any:
+        return jnp.all(fun(left, right))
+
     def compare(
         x: Any,
         y: Any,
@@ -111,11 +113,11 @@ def _comparison(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callabl
         name: str | None = None,
     ) -> Operation:
         graph = graph_of([x, y])
-        left, right = graph.as_tensor(operand(x)), graph.as_tensor(operand(y))
+        left, right = graph.as_tensor(x), graph.as_tensor(y)
         with graph.as_default(), name_scope(name, what):
-            holds = graph.apply(_all(fun), (left, right), name="All")
+            condition = graph.apply(holds, (left, right), name="All")
             shown = data if data is not None else _operands(sign, left, right)
-            return Assert(holds, [*_told(message), *shown], summarize, name="Assert/Assert")
+            return Assert(condition, [*_told(message), *shown], summarize, name="Assert/Assert")
 
     compare.__doc__ = (
         f"Returns an operation that fails the step unless `x {sign} y` holds elementwise.\n\n"
@@ -133,13 +135,6 @@ def _told(message: str | None) -> list[str]:
     return [] if message is None else [message]
 
 
-def _all(fun: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def holds(left: Any, right: Any) -> Any:
-        return jnp.all(fun(left, right))
-
-    return holds
-
-
 def _sign(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[..., Any]:
     compare = _comparison(fun, sign, what)
 
@@ -150,7 +145,7 @@ def _sign(fun: Callable[[Any, Any], Any], sign: str, what: str) -> Callable[...,
         message: str | None = None,
         name: str | None = None,
     ) -> Operation:
-        tensor = graph_of([x]).as_tensor(operand(x))
+        tensor = graph_of([x]).as_tensor(x)
         zero, shown = np.zeros((), tensor.dtype), data
         if shown is None:
             about = f"Condition x {sign} 0 did not hold element-wise:"
@@ -196,7 +191,7 @@ def assert_near(
       name: scope of the operations.
     """
     graph = graph_of([x, y])
-    left = graph.as_tensor(operand(x))
+    left = graph.as_tensor(x)
     step = 10 * float(jnp.finfo(left.dtype).eps)  # type: ignore[no-untyped-call]
     relative, absolute = (step if one is None else one for one in (rtol, atol))
 
@@ -279,7 +274,7 @@ def assert_type(
     tensor: Any, tf_type: Any, message: str | None = None, name: str | None = None
 ) -> Operation:
     """Returns an operation that does nothing. Raises TypeError unless a tensor has a dtype."""
-    found = graph_of([tensor]).as_tensor(operand(tensor))
+    found = graph_of([tensor]).as_tensor(tensor)
     if found.dtype != as_dtype(tf_type):
         raise TypeError(_with(message, f"{found!r} must be of type {as_dtype(tf_type)}"))
     return _nothing(found, name or "assert_type", "statically_determined_correct_type")
@@ -287,7 +282,7 @@ def assert_type(
 
 def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> Operation:
     """Returns an operation that does nothing. Raises TypeError unless a tensor is of integers."""
-    found = graph_of([x]).as_tensor(operand(x))
+    found = graph_of([x]).as_tensor(x)
     if not jnp.issubdtype(found.dtype, jnp.integer):
         raise TypeError(_with(message, f"expected a tensor of integers, got {found!r}"))
     return _nothing(found, name or "assert_integer", "statically_determined_was_integer")
@@ -308,7 +303,7 @@ def _assert_rank(
 ) -> Operation:
     """Checks a rank; `shown` is data, summarize and message of `assert_rank`."""
     data, summarize, message = shown
-    tensor: Tensor = graph_of([x]).as_tensor(operand(x))
+    tensor: Tensor = graph_of([x]).as_tensor(x)
     if tensor.aval.shape is not None:
         return _nothing(_check_rank(tensor, is_wanted, wanted, message), scope, _RANK_IS_KNOWN)
     graph = tensor.graph
@@ -325,7 +320,7 @@ def _shape_shown(tensor: Tensor, wanted: str) -> list[Any]:
 def _check_rank(
     x: Any, is_wanted: Callable[[int], bool], wanted: str, message: str | None
 ) -> Tensor:
-    tensor: Tensor = graph_of([x]).as_tensor(operand(x))
+    tensor: Tensor = graph_of([x]).as_tensor(x)
     shape = declared(tensor.aval.shape)
     if shape is None:
         raise ValueError(_with(message, f"the rank of {tensor!r} is unknown until it is fed"))

@@ -6,18 +6,13 @@ import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from jflow.base.context import Stack
 
 Creator = Callable[..., Any]
 """Takes the next creator, and the arguments of the variable by name; returns a variable."""
-
-_PARAMETERS = (
-    *("initial_value", "trainable", "name", "dtype", "collections", "validate_shape"),
-    *("caching_device", "constraint"),
-)
-"""The positional parameters of `Variable`."""
 
 _CREATORS: Stack[tuple[Creator, ...]] = Stack()
 
@@ -59,17 +54,13 @@ class CreatedByScope(ABCMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if _CREATORS.top:
-            kwargs |= dict(zip(_PARAMETERS, args, strict=False))
-            args = args[len(_PARAMETERS) :]
+            kwargs |= cls.__signature__.bind_partial(*args).arguments
+            args = ()
         return with_creators(super().__call__)(*args, **kwargs)
 
 
 def with_creators(make: Creator) -> Creator:
     """Returns the creator that calls the current ones, and at last `make`."""
     for creator in _CREATORS.top or ():
-        make = _after(creator, make)
+        make = partial(creator, make)
     return make
-
-
-def _after(creator: Creator, following: Creator) -> Creator:
-    return lambda *args, **kwargs: creator(following, *args, **kwargs)

@@ -72,7 +72,7 @@ def decode_csv(
     def avals() -> list[AbstractValue]:
         return [host_abstract(lines.shape, default.dtype) for default in defaults]
 
-    return [*invoke(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
+    return [*invoke("decode_csv", [lines, *defaults], avals, name, **attributes)]
 
 
 def decode_raw(
@@ -93,8 +93,7 @@ def decode_raw(
       TypeError: if `out_type` is not a dtype of numbers.
       InvalidArgumentError: in the step, if lengths differ or are not multiples of the dtype's size.
     """
-    graph = graph_for(input_bytes)
-    strings = strings_of(graph, input_bytes)
+    strings = strings_of(graph_for(input_bytes), input_bytes)
     dtype = dtype_of_numbers(out_type)
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
@@ -103,7 +102,7 @@ def decode_raw(
         shape = None if known_shape is None else (*known_shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
-    return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]
+    return invoke("decode_raw", [strings], avals, name, **attributes)[0]
 
 
 def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
@@ -161,21 +160,19 @@ def encode_png(image: Any, name: str = "EncodePng") -> Tensor:
 
 
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
-    graph = graph_for(contents)
-    strings = strings_of(graph, contents)
+    strings = strings_of(graph_for(contents), contents)
     channels = plain(function, "channels", channels)
 
     def avals() -> list[AbstractValue]:
         shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
         return [abstract(shape, np.dtype(np.uint8))]
 
-    return invoke(graph, function, [strings], avals, name, channels=channels)[0]
+    return invoke(function, [strings], avals, name, channels=channels)[0]
 
 
 def _encode(function: str, image: Any, name: str, **attributes: Any) -> Tensor:
-    graph = graph_for(image)
-    tensor = on_host(graph, image)
-    return invoke(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
+    tensor = on_host(graph_for(image), image)
+    return invoke(function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
 
 
 def _default(graph: Graph | None, value: Any) -> Any:

@@ -25,7 +25,7 @@ from jflow.base.values import (
     string,
     unknown_dim,
 )
-from jflow.compiler.graph import Graph, Tensor
+from jflow.compiler.graph import Graph, Symbolic, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.packing import leaves_of
@@ -44,25 +44,24 @@ def graph_for(*values: Any) -> Graph | None:
 
 def is_symbolic(value: Any) -> bool:
     """Whether a value is a tensor or variable of a graph, or a list that contains one."""
-    return any(getattr(leaf, "to_tensor", None) is not None for leaf in leaves_of(value))
+    return any(isinstance(leaf, Symbolic) for leaf in leaves_of(value))
 
 
 def invoke(
-    graph: Graph | None,
     function: str,
     inputs: Sequence[Any],
     avals: Callable[[], Sequence[AbstractValue]],
     name: str,
     **attributes: Any,
 ) -> tuple[Tensor, ...]:
-    """Adds a call and returns its tensors; without a graph, runs the decoder immediately."""
-    if graph is None:
-        arrays: tuple[Any, ...] = tuple(
-            array[()] for array in DECODERS[function](*inputs, **attributes)
-        )
-        return arrays
-    graph = inputs[0].graph
-    return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
+    """Adds a call and returns its tensors; with arrays as inputs, runs the decoder immediately."""
+    if isinstance(inputs[0], Tensor):
+        graph = inputs[0].graph
+        return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
+    arrays: tuple[Any, ...] = tuple(
+        array[()] for array in DECODERS[function](*inputs, **attributes)
+    )
+    return arrays
 
 
 def stays_on_host(*values: Any) -> bool:

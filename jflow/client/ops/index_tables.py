@@ -12,6 +12,7 @@ from jflow.client.ops.table_initializers import (
     TextFileIndex,
     TextFileInitializer,
     as_vector,
+    key_kind,
 )
 from jflow.client.ops.tables import (
     FastHashSpec,
@@ -49,13 +50,13 @@ def index_table_from_tensor(
       ValueError: if the list is missing, or not of that dtype or a known size, the number of
         buckets negative, or the hash another one.
     """
-    kind = _kind_of(dtype, "`dtype` must either be integer or string.")
+    wanted = host_dtype(dtype)
+    kind = key_kind(wanted, "`dtype` must either be integer or string.")
     _check_buckets(num_oov_buckets)
     with name_scope(name, "string_to_index"):
         words, numbers = _vocabulary(vocabulary_list)
-        found = _kind_of(words.dtype, f"expected words or integers, got {words!r}")
-        if found != kind:
-            raise ValueError(f"Invalid `dtype`: Expected {kind}, got {words!r}.")
+        if key_kind(words.dtype) != kind:
+            raise ValueError(f"Invalid `dtype`: Expected {wanted.name}, got {words!r}.")
         initializer = KeyValueTensorInitializer(words, numbers, name="table_init")
         table = StaticHashTable(initializer, default_value)
         return _with_buckets(table, num_oov_buckets, hasher_spec)
@@ -86,12 +87,12 @@ def index_table_from_file(  # noqa: PLR0913, PLR0917 - the arguments are TensorF
       TypeError: if `key_dtype` is another one.
       ValueError: if there is no file, or an argument is not valid.
     """
-    kind = _kind_of(key_dtype, "Dtype for `keys` should be either integer or string.")
+    kind = key_kind(host_dtype(key_dtype), "Dtype for `keys` should be either integer or string.")
     _check_buckets(num_oov_buckets)
     with name_scope(name, "string_to_index"):
         initializer = TextFileInitializer(
             _named(vocabulary_file),
-            string if kind == "string" else _INT64,
+            string if kind == string.name else _INT64,
             key_column_index,
             _INT64,
             value_column_index,
@@ -160,16 +161,6 @@ def _with_buckets(
     table: StaticHashTable, n_buckets: int, hasher_spec: HasherSpec
 ) -> StaticHashTable | IdTableWithHashBuckets:
     return IdTableWithHashBuckets(table, n_buckets, hasher_spec) if n_buckets else table
-
-
-def _kind_of(dtype: Any, message: str) -> str:
-    """Returns "string" or "integer". Raises TypeError with the message for another dtype."""
-    known = host_dtype(dtype)
-    if known == string:
-        return string.name
-    if not isinstance(known, np.dtype) or known.kind not in "iu":
-        raise TypeError(message)
-    return "integer"
 
 
 def _check_buckets(num_oov_buckets: int) -> None:

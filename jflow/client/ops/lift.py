@@ -43,7 +43,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
-def operation(fun: Callable[..., Any], name: str) -> Callable[..., Any]:
+def operation(fun: Callable[..., Any], op_name: str) -> Callable[..., Any]:
     """Lifts a function as `lift`; its operations have this name, that of TensorFlow, by default.
 
     Lists and tuples of numbers and tensors count as arrays, as TensorFlow packs them. The name is
@@ -57,13 +57,12 @@ def operation(fun: Callable[..., Any], name: str) -> Callable[..., Any]:
     lifted = lift(on_arrays)
 
     def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        return lifted(*map(operand, args), name=name or call.__name__, **kwargs)
+        return lifted(*map(_array, args), name=name or op_name, **kwargs)
 
-    call.__name__ = name
     return call
 
 
-def operand(value: Any) -> Any:
+def _array(value: Any) -> Any:
     """Returns lists and tuples of numbers as arrays; what has tensors, and all else, as it is."""
     if not isinstance(value, list | tuple):
         return value

@@ -143,10 +143,9 @@ def decode_json_example(json_examples: Any, name: str = "DecodeJSONExample") -> 
     Raises:
       InvalidArgumentError: in the step, if one is no Example.
     """
-    graph = graph_for(json_examples)
-    texts = strings_of(graph, json_examples)
+    texts = strings_of(graph_for(json_examples), json_examples)
     avals = [abstract(shape_of(texts), string)]
-    return invoke(graph, "decode_json_example", [texts], lambda: avals, name)[0]
+    return invoke("decode_json_example", [texts], lambda: avals, name)[0]
 
 
 def _parse(
@@ -160,7 +159,7 @@ def _parse(
         batch = () if function == "parse_single_example" else _batch(strings)
         return [aval for column in columns for aval in _column_avals(batch, column)]
 
-    outputs = iter(invoke(graph, function, [strings, *defaults], avals, name, columns=columns))
+    outputs = iter(invoke(function, [strings, *defaults], avals, name, columns=columns))
     return _of_features(features, outputs)
 
 
@@ -194,7 +193,7 @@ def _parse_sequences(
 
     inputs = [strings, *defaults]
     attributes = {"context": context_columns, "sequence": columns, "allowed_missing": allowed}
-    outputs = iter(invoke(graph, function, inputs, avals, name, **attributes))
+    outputs = iter(invoke(function, inputs, avals, name, **attributes))
     parsed = _of_features(context, outputs), _of_features(lists, outputs)
     return *parsed, {key: next(outputs) for key in dense}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +28,15 @@ from jflow.client.stateful.queue import (
     as_integer,
     checked_count,
 )
-from jflow.compiler.graph import Operation, ResourceRef, Tensor
+from jflow.compiler.graph import Operation, Symbolic, Tensor
 from jflow.errors import OutOfRangeError
 from jflow.plan.xla.internals import is_tracing
 from jflow.state.resources.queue import QueueSpec
+from jflow.state.resources.queue.spec import PRIORITY
 
 _INT32 = np.dtype(np.int32)
+_OPTIONAL = ("capacity_bytes", "seed")
+"""The bounds that a queue need not have."""
 
 
 class QueueBase(Handle):
@@ -59,19 +62,21 @@ class QueueBase(Handle):
         shared_name: str | None,
         name: str,
         bounds: dict[str, int | None],
-        *,
-        by_priority: bool = False,
     ) -> None:
         self._structure = structure
         self._spec = QueueSpec(
             kind,
             components=tuple(component.physical for component in structure.components),
             names=structure.names,
-            **{what: as_integer(value, what) for what, value in bounds.items()},
+            **{
+                what: as_integer(value, what)
+                for what, value in bounds.items()
+                if value is not None or what not in _OPTIONAL
+            },
         )
         super().__init__("queue", self._spec, shared_name, name)
         elements = QueueElements(
-            structure.components, self._describe(), by_priority, self._spec.is_batchable
+            structure.components, self._describe(), kind == PRIORITY, self._spec.is_batchable
         )
         self._operations: QueueOperations
         if self._owner is None:
@@ -370,16 +375,15 @@ class QueueBase(Handle):
         return values
 
 
-class _SelectedCalls:
+class _SelectedCalls(GraphCalls):
     """Adds calls on one of several queues, which an index selects when a step runs."""
 
-    def __init__(self, calls: GraphCalls, index: Tensor, others: Sequence[ResourceRef]) -> None:
-        self._calls = calls
+    def __init__(
+        self, queues: Sequence[QueueBase], index: Tensor, describe: Callable[[], str]
+    ) -> None:
+        super().__init__(queues[0].graph, queues[0].ref, describe)
         self._index = index
-        self._others = others
-
-    def operand(self, value: Any, dtype: Any) -> Any:
-        return self._calls.operand(value, dtype)
+        self._others = [queue.ref for queue in queues[1:]]
 
     def call(
         self,
@@ -388,8 +392,9 @@ class _SelectedCalls:
         outputs: Sequence[Any],
         name: str,
         attributes: dict[str, Any] | None = None,
+        **_: Any,
     ) -> Operation:
-        return self._calls.call(
+        return super().call(
             "queue.selected",
             [self._index, *inputs],
             outputs,
@@ -405,7 +410,7 @@ class _SelectedQueue(QueueBase):
     def __init__(self, index: Any, queues: Sequence[QueueBase]) -> None:
         if not queues or not isinstance(queues, list | tuple):
             raise ValueError(f"expected a list of queues to select from, got {queues!r:.80}")
-        first, *others = queues
+        first = queues[0]
         for queue in queues:
             if not isinstance(queue, QueueBase) or queue.is_eager:
                 raise TypeError(f"expected graph queues to select from, got {queue!r}")
@@ -417,14 +422,13 @@ class _SelectedQueue(QueueBase):
         self._ref, self._structure, self._spec = first.ref, first._structure, first._spec
         chosen = (
             checked_count(self._graph.as_tensor(index))
-            if getattr(index, "to_tensor", None) is not None
+            if isinstance(index, Symbolic)
             else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
         )
         self._n_queues = len(queues)
-        self._calls = GraphCalls(self._graph, self._ref, self._describe())
-        selected = _SelectedCalls(self._calls, chosen, [queue.ref for queue in others])
+        self._calls = _SelectedCalls(queues, chosen, self._describe())
         elements = replace(first._operations.elements, describe=self._describe())
-        self._operations = QueueOperations(elements, selected, self._title)
+        self._operations = QueueOperations(elements, self._calls, self._title)
 
     def _details(self) -> dict[str, Any]:
         return {"n_queues": self._n_queues} | super()._details()

@@ -11,6 +11,7 @@ from jflow.base.values import TensorSpec
 from jflow.client.ops.queue import QueueBase
 from jflow.client.stateful import Structure
 from jflow.client.stateful.elements import in_sequence
+from jflow.state.resources.queue.spec import FIFO, PADDING, PRIORITY, SHUFFLE
 
 
 class FIFOQueue(QueueBase):
@@ -45,7 +46,7 @@ class FIFOQueue(QueueBase):
     ) -> None:
         bounds = {"capacity": capacity, "capacity_bytes": capacity_bytes}
         structure = Structure(dtypes, shapes, names)
-        super().__init__("FIFOQueue", structure, shared_name, name, bounds)
+        super().__init__(FIFO, structure, shared_name, name, bounds)
 
 
 class RandomShuffleQueue(QueueBase):
@@ -81,7 +82,7 @@ class RandomShuffleQueue(QueueBase):
             "seed": seed,
         }
         structure = Structure(dtypes, shapes, names)
-        super().__init__("RandomShuffleQueue", structure, shared_name, name, bounds)
+        super().__init__(SHUFFLE, structure, shared_name, name, bounds)
 
 
 class PaddingFIFOQueue(QueueBase):
@@ -113,7 +114,7 @@ class PaddingFIFOQueue(QueueBase):
         if any(component.shape is None for component in structure.components):
             raise ValueError(f"a PaddingFIFOQueue needs a shape for each component, got {shapes!r}")
         bounds = {"capacity": capacity, "capacity_bytes": capacity_bytes}
-        super().__init__("PaddingFIFOQueue", structure, shared_name, name, bounds)
+        super().__init__(PADDING, structure, shared_name, name, bounds)
 
 
 class PriorityQueue(QueueBase):
@@ -145,7 +146,7 @@ class PriorityQueue(QueueBase):
     ) -> None:
         bounds = {"capacity": capacity, "capacity_bytes": capacity_bytes}
         structure = _with_priority(types, shapes, names)
-        super().__init__("PriorityQueue", structure, shared_name, name, bounds, by_priority=True)
+        super().__init__(PRIORITY, structure, shared_name, name, bounds)
 
 
 def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Structure:

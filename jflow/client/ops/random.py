@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import abstract, as_dtype
-from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import size_of, sizes_of
 from jflow.client.ops.seeds import graph_seed, next_seed
 from jflow.client.stateful import Handle
@@ -197,7 +196,7 @@ def _drawn(
             "with jax.random and a key, which a variable can keep"
         )
     graph = _default_graph()
-    operands = [graph.as_tensor(operand(arg)) for arg in args]
+    operands = [graph.as_tensor(arg) for arg in args]
     with name_scope(name):
         key = _RandomKeys(seed).draw()
         values: Tensor = graph.apply(fun, (key, *operands), given, name=fun.__name__.strip("_"))

@@ -11,7 +11,7 @@ from jflow.base.values import abstract, host_abstract, is_compatible, string, un
 from jflow.client.ops.queue import QueueBase
 from jflow.client.stateful import Handle
 from jflow.client.stateful.queue import as_integer, checked_count
-from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph import Operation, Symbolic, Tensor
 from jflow.state.resources.reader import ReaderSpec
 
 _INT64 = np.dtype(np.int64)
@@ -81,7 +81,7 @@ class ReaderBase(Handle):
         size = unknown_dim()
         avals = [abstract((size,), string)] * 2
         name = name or f"{self._title}_ReadUpTo"
-        if getattr(num_records, "to_tensor", None) is not None:
+        if isinstance(num_records, Symbolic):
             counts = [checked_count(self._graph.as_tensor(num_records))]
             return self._read("reader.read_up_to", queue, counts, avals, name, {})
         attributes = {"count": as_integer(num_records, "how many records to read")}

@@ -33,7 +33,6 @@ from jflow.client.ops.host_calls import (
     shape_of,
     sparse_avals,
 )
-from jflow.client.ops.lift import operand
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
 from jflow.compiler.graph import Graph, Tensor, name_scope
@@ -73,11 +72,7 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 
 def serialize_sparse(sp_input: SparseTensor, name: str | None = None) -> Tensor:
     """Returns a sparse tensor as string[3], as which it can be queued."""
-    graph = graph_for(*sp_input)
-    avals = [abstract((3,), string)]
-    parts = _components(graph, sp_input)
-    name = name or "SerializeSparse"
-    return invoke(graph, "serialize_sparse", parts, lambda: avals, name)[0]
+    return _serialized("serialize_sparse", sp_input, (3,), name or "SerializeSparse")
 
 
 def serialize_many_sparse(sp_input: SparseTensor, name: str | None = None) -> Tensor:
@@ -87,11 +82,8 @@ def serialize_many_sparse(sp_input: SparseTensor, name: str | None = None) -> Te
       InvalidArgumentError: in the step, if the indices are not sorted by rows, or more than a
         million rows have no values.
     """
-    graph = graph_for(*sp_input)
-    avals = [abstract((unknown_dim(), 3), string)]
-    parts = _components(graph, sp_input)
-    name = name or "SerializeManySparse"
-    return invoke(graph, "serialize_many_sparse", parts, lambda: avals, name)[0]
+    name, shape = name or "SerializeManySparse", (unknown_dim(), 3)
+    return _serialized("serialize_many_sparse", sp_input, shape, name)
 
 
 def deserialize_many_sparse(
@@ -114,13 +106,12 @@ def deserialize_many_sparse(
     Raises:
       InvalidArgumentError: in the step, if the strings are malformed, or of another dtype or rank.
     """
-    graph = graph_for(serialized_sparse)
-    rows = on_host(graph, serialized_sparse)
+    rows = on_host(graph_for(serialized_sparse), serialized_sparse)
     known = unknown_dim() if rank is None else rank + 1
     attributes = {"dtype": type_name_of(dtype)} | ({} if rank is None else {"rank": rank})
     avals = sparse_avals(host_dtype(dtype), known)
     name = name or "DeserializeManySparse"
-    parts = invoke(graph, "deserialize_many_sparse", [rows], lambda: avals, name, **attributes)
+    parts = invoke("deserialize_many_sparse", [rows], lambda: avals, name, **attributes)
     return SparseTensor(*parts)
 
 
@@ -174,7 +165,7 @@ def sparse_merge(
 
     attributes = {"sizes": known, "already_sorted": already_sorted}
     name = name or "SparseMerge"
-    return SparseTensor(*invoke(graph, "sparse_merge", inputs, avals, name, **attributes))
+    return SparseTensor(*invoke("sparse_merge", inputs, avals, name, **attributes))
 
 
 def sparse_tensor_to_dense(
@@ -229,7 +220,7 @@ def sparse_to_dense(
     """
     graph = _default_graph()
     indices = small(graph, sparse_indices)
-    values = graph.as_tensor(operand(sparse_values))
+    values = graph.as_tensor(sparse_values)
     if isinstance(values.aval, HostArray):
         values = _on_device(values)
     shape = output_shape if isinstance(output_shape, tuple | list) else small(graph, output_shape)
@@ -260,7 +251,7 @@ def sparse_tensor_dense_matmul(
     indices, shape = small(graph, sp_a.indices), small(graph, sp_a.dense_shape)
     sizes = sizes_of(shape)
     given = {"n": sizes[1 if adjoint_a else 0], "flags": (adjoint_a, adjoint_b)}
-    args = (indices, graph.as_tensor(sp_a.values), graph.as_tensor(operand(b)))
+    args = (indices, graph.as_tensor(sp_a.values), graph.as_tensor(b))
     product: Tensor = graph.apply(_product, args, given, name=name or "SparseTensorDenseMatMul")
     return product
 
@@ -271,7 +262,7 @@ def small(graph: Graph, value: Any) -> Tensor:
     int64 becomes int32 while `jax_enable_x64` is off. A step with a number beyond 32 bits fails, so
     that no number becomes another one.
     """
-    tensor = graph.as_tensor(operand(value))
+    tensor = graph.as_tensor(value)
     if tensor.dtype != _INT64 or not is_switched_off(_INT64):
         return tensor
     with name_scope(None):
@@ -283,6 +274,11 @@ def type_name_of(dtype: Any) -> str:
     """Returns the name of a dtype of numbers or strings, as functions of the host take it."""
     known: Any = host_dtype(dtype)
     return "string" if known == string else type_name(np.zeros(0, known))
+
+
+def _serialized(function: str, sparse: SparseTensor, shape: Sequence[Any], name: str) -> Tensor:
+    parts = _components(graph_for(*sparse), sparse)
+    return invoke(function, parts, lambda: [abstract(shape, string)], name)[0]
 
 
 def _on_device(values: Tensor) -> Tensor:

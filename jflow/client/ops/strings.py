@@ -81,7 +81,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
         fun, attributes = partial(jnp.asarray, dtype=target_dtype), {"dtype": target_dtype.name}
         return on_any_rank(graph, fun, tensor, name, "cast", attributes)
     avals = [abstract(tensor.aval.shape, target_dtype)]
-    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=target_dtype.name)[0]
+    return invoke("cast", [tensor], lambda: avals, name, dtype=target_dtype.name)[0]
 
 
 def string_split(
@@ -98,12 +98,9 @@ def string_split(
     Returns:
       A sparse string[n, longest].
     """
-    graph = graph_for(source)
-    strings = strings_of(graph, source)
+    strings = strings_of(graph_for(source), source)
     attributes = {"delimiter": text_of(delimiter, "delimiter"), "skip_empty": skip_empty}
-    parts = invoke(
-        graph, "string_split", [strings], lambda: sparse_avals(string), name, **attributes
-    )
+    parts = invoke("string_split", [strings], lambda: sparse_avals(string), name, **attributes)
     return SparseTensor(*parts)
 
 
@@ -124,14 +121,13 @@ def string_to_number(
       TypeError: if `out_type` is not a dtype of numbers.
       InvalidArgumentError: in the step, if a string is not a number of the dtype.
     """
-    graph = graph_for(string_tensor)
-    strings = strings_of(graph, string_tensor)
+    strings = strings_of(graph_for(string_tensor), string_tensor)
     dtype = dtype_of_numbers(out_type)
 
     def avals() -> list[AbstractValue]:
         return [host_abstract(strings.aval.shape, dtype)]
 
-    return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
+    return invoke("string_to_number", [strings], avals, name, out_type=dtype.name)[0]
 
 
 def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = None) -> Tensor:  # noqa: A002 - TensorFlow's name
@@ -155,15 +151,14 @@ def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = 
     n_buckets = as_integer(num_buckets, "num_buckets")
     if n_buckets < 1:
         raise ValueError(f"expected at least one bucket, got {num_buckets}")
-    graph = graph_for(input)
-    strings = strings_of(graph, input)
+    strings = strings_of(graph_for(input), input)
 
     def avals() -> list[AbstractValue]:
         return [host_abstract(strings.aval.shape, np.dtype(np.int64))]
 
     name = name or "StringToHashBucketFast"
     function = string_to_hash_bucket_fast.__name__
-    return invoke(graph, function, [strings], avals, name, num_buckets=n_buckets)[0]
+    return invoke(function, [strings], avals, name, num_buckets=n_buckets)[0]
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
@@ -191,14 +186,13 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
 
-    return invoke(graph, "string_join", strings, avals, name, **attributes)[0]
+    return invoke("string_join", strings, avals, name, **attributes)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Removes white space from both ends of strings, string[...]."""
-    graph = graph_for(input)
-    strings = strings_of(graph, input)
-    return invoke(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
+    strings = strings_of(graph_for(input), input)
+    return invoke("string_strip", [strings], lambda: [strings.aval], name)[0]
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
@@ -221,7 +215,7 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
     strings = strings_of(graph, input)
     unit = text_of(unit, "unit")
     places = [on_host(graph, value) for value in (pos, len)]
-    return invoke(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
+    return invoke("substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
 
 
 def host_shape(input: Any, dtype: np.dtype[Any], name: str) -> Tensor:  # noqa: A002
@@ -235,7 +229,7 @@ def host_shape(input: Any, dtype: np.dtype[Any], name: str) -> Tensor:  # noqa: 
     def avals() -> list[AbstractValue]:
         return [abstract((unknown_dim() if shape is None else len(shape),), dtype)]
 
-    return invoke(graph, "shape", [tensor], avals, name, out_type=dtype.name)[0]
+    return invoke("shape", [tensor], avals, name, out_type=dtype.name)[0]
 
 
 def compare_on_host(function: str, x: Any, y: Any, name: str) -> Tensor:
@@ -256,11 +250,11 @@ def compare_on_host(function: str, x: Any, y: Any, name: str) -> Tensor:
     """
     graph = graph_for(x, y)
     if graph is None:
-        return invoke(graph, function, [host_array(x), host_array(y)], lambda: (), name)[0]
+        return invoke(function, [host_array(x), host_array(y)], lambda: (), name)[0]
     dtype = on_host(graph, x if stays_on_host(x) else y).dtype
     left, right = (_of_dtype(graph, value, dtype) for value in (x, y))
     shape = _broadcast(left, right)
-    return invoke(graph, function, [left, right], lambda: [abstract(shape, _BOOL)], name)[0]
+    return invoke(function, [left, right], lambda: [abstract(shape, _BOOL)], name)[0]
 
 
 def _of_dtype(graph: Graph, value: Any, dtype: Any) -> Tensor:
@@ -296,10 +290,9 @@ def _broadcast_size(one: Any, other: Any) -> Any:
 
 def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Formats numbers or booleans, T[...], as text, string[...]."""
-    graph = graph_for(input)
-    tensor = on_host(graph, input)
+    tensor = on_host(graph_for(input), input)
     aval = abstract(shape_of(tensor), string)
-    return invoke(graph, "as_string", [tensor], lambda: [aval], name)[0]
+    return invoke("as_string", [tensor], lambda: [aval], name)[0]
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:

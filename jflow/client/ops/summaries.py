@@ -16,7 +16,7 @@ import numpy as np
 from jflow.base.context import Stack
 from jflow.base.values import abstract, as_strings, shape_text, string
 from jflow.client.ops.host_calls import strings_of
-from jflow.compiler.graph import GraphKeys, Tensor, name_scope, owners
+from jflow.compiler.graph import Graph, GraphKeys, Tensor, name_scope, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
 from jflow.plan.xla import internals
@@ -69,15 +69,7 @@ def scalar(
       ValueError: if the tensor is not a scalar; if there is a step in a graph, or none without one.
       TypeError: if it is a value inside of a function, which has no number yet.
     """
-    if not _is_of_graph(name, tensor, collections, step):
-        return _recorded("scalar_summary", name, tensor, family, step)
-    value = _default_graph().as_tensor(tensor)
-    if value.aval.shape not in (None, ()):
-        raise ValueError(
-            f"the summary {name!r} requires a scalar, got shape {shape_text(value.shape)}; use "
-            "summary.histogram, or reduce it"
-        )
-    return _summary("scalar_summary", name, value, collections, family)
+    return _summary("scalar_summary", name, tensor, collections, family, step)
 
 
 def histogram(
@@ -98,10 +90,7 @@ def histogram(
       InvalidArgumentError: in the step, if a number is not finite.
       ValueError, TypeError: as `scalar`.
     """
-    if not _is_of_graph(name, values, collections, step):
-        return _recorded("histogram_summary", name, values, family, step)
-    value = _default_graph().as_tensor(values)
-    return _summary("histogram_summary", name, value, collections, family)
+    return _summary("histogram_summary", name, values, collections, family, step)
 
 
 def image(
@@ -128,10 +117,8 @@ def image(
     """
     if max_outputs < 1:
         raise ValueError(f"expected max_outputs of at least 1, got {max_outputs}")
-    if not _is_of_graph(name, tensor, collections, step):
-        return _recorded("image_summary", name, tensor, family, step, max_outputs=max_outputs)
-    value = _default_graph().as_tensor(tensor)
-    return _summary("image_summary", name, value, collections, family, max_outputs=max_outputs)
+    given = {"max_outputs": max_outputs}
+    return _summary("image_summary", name, tensor, collections, family, step, **given)
 
 
 def text(
@@ -151,10 +138,7 @@ def text(
       TypeError: if these are not strings.
       ValueError: as `scalar`.
     """
-    if not _is_of_graph(name, tensor, collections, step):
-        return _recorded("text_summary", name, tensor, None, step)
-    value = strings_of(_default_graph(), tensor)
-    return _summary("text_summary", name, value, collections, None)
+    return _summary("text_summary", name, tensor, collections, None, step)
 
 
 def merge(
@@ -207,12 +191,23 @@ def merge_all(
 def _summary(
     function: str,
     name: str,
-    value: Tensor,
+    value: Any,
     collections: Sequence[str] | None,
     family: str | None,
+    step: int | None,
     **attributes: Any,
-) -> Tensor:
+) -> Summary:
+    """Adds a summary to the graph, or records that of a value without a graph."""
+    if not _is_of_graph(name, value, collections, step):
+        return _recorded(function, name, value, family, step, **attributes)
     graph = _default_graph()
+    convert = strings_of if function == "text_summary" else Graph.as_tensor
+    tensor = convert(graph, value)
+    if function == "scalar_summary" and tensor.aval.shape not in (None, ()):
+        raise ValueError(
+            f"the summary {name!r} requires a scalar, got shape {shape_text(tensor.shape)}; use "
+            "summary.histogram, or reduce it"
+        )
     family = family and _clean(family)
     base = _clean(name)
     with name_scope(f"{family}/{base}" if family else base) as prefix:
@@ -220,7 +215,7 @@ def _summary(
         op = call(
             graph,
             function,
-            [value],
+            [tensor],
             [abstract((), string)],
             name="summary",
             attributes={"tag": f"{family}/{tag}" if family else tag, **attributes},

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import jax
 
 from jflow.base.values import as_dtype, as_shape, is_compatible
 from jflow.client.ops.arrays import convert_to_tensor, identity
-from jflow.compiler.graph import Tensor
-from jflow.compiler.graph.symbolic import Symbolic
+from jflow.compiler.graph import Symbolic, Tensor
 
 
 def add_n(inputs: Sequence[Any], name: str | None = None) -> Any:
@@ -68,7 +69,4 @@ def accumulate_n(
 
 
 def _sum(*values: Any) -> Any:
-    total, *others = values
-    for value in others:
-        total = total + value
-    return total
+    return reduce(operator.add, values)

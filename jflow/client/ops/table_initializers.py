@@ -9,25 +9,13 @@ import numpy as np
 
 from jflow.base.values import declared, host_dtype, is_compatible, string
 from jflow.client.ops.host_calls import is_symbolic, text_of
+from jflow.client.stateful import Handle
 from jflow.client.stateful.queue import as_integer
 from jflow.compiler.graph import Graph, GraphKeys, Operation, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.state.resources.lookup_table import INTEGERS, LINE_NUMBER, WHOLE_LINE
 
 _INT64 = np.dtype(np.int64)
-
-
-class InitializableTable(Protocol):
-    """What an initializer initializes: a `StaticHashTable`."""
-
-    def initialized_by(
-        self,
-        function: str,
-        inputs: list[Tensor],
-        name: str,
-        attributes: dict[str, Any] | None = None,
-    ) -> Operation:
-        """Returns an operation that calls a kernel of the table to initialize it."""
 
 
 class TableInitializer(Protocol):
@@ -45,7 +33,7 @@ class TableInitializer(Protocol):
     def shared_name(self) -> str | None:
         """The name by which sessions share tables of the same entries; None if they do not."""
 
-    def initialize(self, table: InitializableTable) -> Operation:
+    def initialize(self, table: Handle) -> Operation:
         """Returns an operation that sets the entries of a table."""
 
 
@@ -94,11 +82,10 @@ class KeyValueTensorInitializer:
     def shared_name(self) -> None:
         """None: each session has its own table."""
 
-    def initialize(self, table: InitializableTable) -> Operation:
+    def initialize(self, table: Handle) -> Operation:
         """Returns an operation that sets the entries of a table."""
-        return table.initialized_by(
-            "lookup_table.initialize", [self._keys, self._values], self._name
-        )
+        entries = [self._keys, self._values]
+        return table._calls.call("lookup_table.initialize", entries, [], self._name)
 
     def __repr__(self) -> str:
         return f"<jflow.lookup.KeyValueTensorInitializer {self._keys!r} {self._values!r}>"
@@ -185,23 +172,27 @@ class TextFileInitializer:
         """The name by which sessions share the table; None if the file is a tensor's value."""
         return self._shared_name
 
-    def initialize(self, table: InitializableTable) -> Operation:
+    def initialize(self, table: Handle) -> Operation:
         """Returns an operation that sets the entries of a table."""
-        return table.initialized_by(
-            "lookup_table.initialize_from_file", [self._filename], self._name, self._attributes
-        )
+        function = "lookup_table.initialize_from_file"
+        return table._calls.call(function, [self._filename], [], self._name, self._attributes)
 
     def __repr__(self) -> str:
         return f"<jflow.lookup.TextFileInitializer {self._filename!r}>"
 
 
-def key_kind(dtype: Any) -> str:
-    """Returns the dtype of keys as a spec has it. Raises TypeError if there are no such keys."""
+def key_kind(dtype: Any, message: str | None = None) -> str:
+    """Returns the dtype of keys as a spec has it. Raises TypeError if there are no such keys.
+
+    Args:
+      dtype: the dtype that they have.
+      message: that of the error; None for one that names the dtype.
+    """
     if dtype == string:
         return string.name
     if isinstance(dtype, np.dtype) and dtype.kind in "iu":
         return INTEGERS
-    raise TypeError(f"keys of a table are strings or integers, got {dtype.name}")
+    raise TypeError(message or f"keys of a table are strings or integers, got {dtype.name}")
 
 
 def as_vector(graph: Graph, value: Any, dtype: Any, what: str) -> Tensor:

@@ -18,6 +18,7 @@ from jflow.client.stateful import Handle
 from jflow.client.stateful.queue import as_integer
 from jflow.compiler.graph import Graph, GraphKeys, Operation, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.members import visible
 from jflow.state.resources.lookup_table import INTEGERS, LookupTableSpec
 
 _INT64 = np.dtype(np.int64)
@@ -136,16 +137,6 @@ class StaticHashTable(Handle):
         call = self._calls.call
         return call("lookup_table.size", [], avals, name, given, is_blocking=False).outputs[0]
 
-    def initialized_by(
-        self,
-        function: str,
-        inputs: list[Tensor],
-        name: str,
-        attributes: dict[str, Any] | None = None,
-    ) -> Operation:
-        """Returns an operation that initializes the table, for its initializer."""
-        return self._calls.call(function, inputs, [], name, attributes)
-
     def _found(
         self,
         function: str,
@@ -163,8 +154,7 @@ class StaticHashTable(Handle):
         return small(self._graph, op.outputs[0])
 
     def __dir__(self) -> list[str]:
-        internal = {"initialized_by", "lookup_or_hash", "size_with"}
-        return [name for name in super().__dir__() if name not in internal]
+        return visible(super().__dir__(), "lookup_or_hash", "size_with")
 
 
 class HashTable(StaticHashTable):
@@ -223,7 +213,7 @@ class IdTableWithHashBuckets:
         name: str | None = None,
         key_dtype: Any = None,
     ) -> None:
-        self._n_buckets: int = as_integer(num_oov_buckets, "num_oov_buckets")
+        self._n_buckets = as_integer(num_oov_buckets, "num_oov_buckets")
         if self._n_buckets < 1:
             raise ValueError("`num_oov_buckets` must be > 0; use StaticHashTable.")
         if hasher_spec != FastHashSpec:

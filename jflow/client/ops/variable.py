@@ -6,14 +6,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded
 from jflow.base.handles import Uncopyable
 from jflow.base.text import bytes_text
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
@@ -126,31 +125,24 @@ class Variable(VariableLike, metaclass=CreatedByScope):
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         if constraint is not None and not callable(constraint):
             raise ValueError(f"expected a function as constraint of {name!r}, got {constraint!r}")
-        self.trainable = trainable
-        self.constraint = constraint
-        self.save_slice_info: SaveSliceInfo | None = None
-        self.restore_sources: tuple[StateSource, ...] = ()
-        self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
             graph = _default_graph()
-            name = name or "Variable"
-            operations = GraphVariable(
+            of_graph = GraphVariable(
                 graph,
                 initial_value,
-                name,
+                name or "Variable",
                 dtype,
                 validate_shape,
                 caching_device,
                 sharding=sharding,
             )
-            self._operations = operations
-            self.initial_value, self.initializer = operations.initial_value, operations.initializer
+            self._set_up(of_graph, trainable, constraint)
             graph.add_to_collections(_listing(collections, trainable), self)
         else:
             _check_eager(name or "", validate_shape, caching_device)
-            self._operations = EagerVariable(owner, initial_value, name, dtype, sharding)
-        self._ref = self._operations.ref
+            eager = EagerVariable(owner, initial_value, name, dtype, sharding)
+            self._set_up(eager, trainable, constraint)
 
     @classmethod
     def of_operations(
@@ -161,15 +153,23 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     ) -> Variable:
         """Returns a variable made from existing operations, such as those of an imported graph."""
         variable = cls.__new__(cls)
-        variable.trainable = trainable
-        variable.constraint = None
-        variable.save_slice_info = slice_info
-        variable.restore_sources = ()
-        variable._operations, variable._ref = operations, operations.ref
-        if isinstance(operations, GraphVariable):
-            variable.initial_value = operations.initial_value
-            variable.initializer = operations.initializer
+        variable._set_up(operations, trainable, None, slice_info)
         return variable
+
+    def _set_up(
+        self,
+        operations: VariableOperations,
+        trainable: bool,
+        constraint: Callable[[Any], Any] | None,
+        slice_info: SaveSliceInfo | None = None,
+    ) -> None:
+        self.trainable = trainable
+        self.constraint = constraint
+        self.save_slice_info = slice_info
+        self.restore_sources: tuple[StateSource, ...] = ()
+        self._operations, self._ref = operations, operations.ref
+        if isinstance(operations, GraphVariable):
+            self.initial_value, self.initializer = operations.initial_value, operations.initializer
 
     def initialize_from(self, value: Tensor) -> None:
         """Replaces the initial value of a graph variable, and with it the initializer.
@@ -418,21 +418,6 @@ def value_facts(variable: Any) -> Sequence[tuple[str, object]]:
     is_sized = dims is not None and len(sizes) == len(dims) and isinstance(dtype, np.dtype)
     n_bytes = bytes_text(math.prod(sizes) * dtype.itemsize) if is_sized else None
     return (("shape", dims), ("dtype", dtype.name), ("size", n_bytes))
-
-
-def parts_card(variable: Any, title: str) -> Card:
-    """Returns the card of a variable that consists of several.
-
-    Args:
-      variable: the whole, which iterates over its parts.
-      title: what its parts are called.
-    """
-    rows = [
-        (part.name, str(declared(part.shape)), str(part.operations.ref.spec))
-        for part in islice(variable, MAX_ROWS)
-    ]
-    table = CardTable(title, ("name", "shape", "device"), rows, len(variable))
-    return Card(type(variable).__name__, variable.name, value_facts(variable), (table,))
 
 
 def on_device_of(variable: Any) -> AbstractContextManager[Any]:

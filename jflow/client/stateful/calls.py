@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from jflow.base.values import AbstractValue
-from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor
+from jflow.compiler.graph import Graph, Operation, ResourceRef, Symbolic, Tensor
 from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.packing import has_tensors
 
 
-class Called(Protocol):
+class ResourceCall(Protocol):
     """A call, either added to a graph or bound as a JAX primitive."""
 
     @property
@@ -32,7 +32,7 @@ class HostCalls(Protocol):
         outputs: Sequence[AbstractValue],
         name: str,
         attributes: dict[str, Any] | None = None,
-    ) -> Called:
+    ) -> ResourceCall:
         """Makes a call.
 
         Args:
@@ -59,7 +59,7 @@ class GraphCalls:
         self.describe = describe
 
     def operand(self, value: Any, dtype: Any) -> Tensor:
-        if getattr(value, "to_tensor", None) is None and not has_tensors(value):
+        if not isinstance(value, Symbolic) and not has_tensors(value):
             return self.graph.constant(value, dtype, on_host=True)
         tensor = self.graph.as_tensor(value, dtype)
         if tensor.dtype != dtype:

@@ -18,11 +18,10 @@ from jflow.base.values import (
     string,
     unknown_dim,
 )
-from jflow.client.stateful.calls import Called, HostCalls
-from jflow.compiler.graph import Tensor
+from jflow.client.stateful.calls import HostCalls, ResourceCall
+from jflow.compiler.graph import Symbolic, Tensor
 
 _INT64 = np.dtype(np.int64)
-_OPTIONAL = ("capacity_bytes", "seed")
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ class QueueOperations:
         self, operation: QueueOperation, n: Any, name: str | None = None
     ) -> Sequence[Any]:
         """Dequeues a batch of `n` elements, or up to `n`; see `QueueOperation.up_to`."""
-        if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
+        if isinstance(n, Symbolic | jax.core.Tracer):
             count = checked_count(self.calls.operand(n, n.dtype))
             return self.dequeue_counted(operation, [count], unknown_dim(), name)
         n_elements = as_integer(n, "the number of elements to dequeue")
@@ -207,21 +206,15 @@ class QueueOperations:
         outputs: Sequence[Any],
         name: str | None,
         attributes: dict[str, Any] | None = None,
-    ) -> Called:
+    ) -> ResourceCall:
         title = name or f"{self.title}_{operation.suffix}"
         return self.calls.call(operation.kernel, inputs, outputs, title, attributes)
 
 
-def as_integer(value: Any, what: str) -> Any:
-    """Converts a Python or NumPy integer to an int; None is returned where it is allowed.
-
-    Raises:
-      TypeError: if it is not an integer.
-    """
+def as_integer(value: Any, what: str) -> int:
+    """Converts a Python or NumPy integer to an int. Raises TypeError if it is not an integer."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
-    if value is None and what in _OPTIONAL:
-        return None
     raise TypeError(f"{what} must be an integer, got {value!r:.80}")
 
 
@@ -237,6 +230,6 @@ def checked_count(count: Tensor) -> Tensor:
 
 def _priority_dtype(value: Any) -> Any:
     """Returns the dtype to convert a priority to; tensors keep theirs, and are widened later."""
-    dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    dtype: Any = value.dtype if isinstance(value, Symbolic) else None
     is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
     return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64

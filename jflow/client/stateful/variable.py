@@ -189,19 +189,14 @@ class VariableOperations(ABC):
         """Converts a value to a tensor or array of the variable's dtype."""
         dtype = self.ref.dtype
         value = self._packed(value, dtype)
-        if not isinstance(value, Tensor | jax.Array):
-            array = as_array(value, dtype)
-            graph = self.graph_of(())
-            return graph.constant(array) if graph else array
-        if not isinstance(value, Tensor) and self._promotes(value):
+        if isinstance(value, jax.Array) and self._promotes(value):
             value = value.astype(dtype)
-        if value.dtype != dtype:
+        if isinstance(value, Tensor | jax.Array) and value.dtype != dtype:
             raise TypeError(
                 f"{self.ref} has dtype {dtype.name}, but the value has {value.dtype.name}; "
                 "convert it with .astype (in graph code jflow.numpy.astype)"
             )
-        graph = self.graph_of((value,))
-        return graph.as_tensor(value) if graph else value
+        return self.operand(value, dtype)
 
     def _packed(self, value: Any, dtype: Any) -> Any:
         """Returns a list or tuple that contains tensors as one of them, all else unchanged."""
@@ -209,7 +204,7 @@ class VariableOperations(ABC):
             return value
         return packed(self.graph_of([*leaves_of(value)]), value, dtype)
 
-    def _promotes(self, value: Any) -> bool:
+    def _promotes(self, value: jax.Array) -> bool:
         """Whether a value is weakly typed and JAX promotes it to the variable's dtype."""
         weak = getattr(value, "weak_type", False)
         dtype = self.ref.dtype

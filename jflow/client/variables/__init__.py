@@ -6,7 +6,6 @@ from jflow.client.variables.initializers import Constant as Constant
 from jflow.client.variables.initializers import GlorotNormal as GlorotNormal
 from jflow.client.variables.initializers import GlorotUniform as GlorotUniform
 from jflow.client.variables.initializers import Identity as Identity
-from jflow.client.variables.initializers import Initializer as Initializer
 from jflow.client.variables.initializers import Ones as Ones
 from jflow.client.variables.initializers import Orthogonal as Orthogonal
 from jflow.client.variables.initializers import RandomNormal as RandomNormal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,8 @@ from jflow.base.values import as_dtype, is_compatible
 from jflow.client.ops import Variable
 from jflow.client.ops.variable import VariableLike
 from jflow.client.variables import initializers
-from jflow.client.variables.lookup import embedding_lookup
+from jflow.client.variables.lookup import COMBINERS, Combiner, embedding_lookup
 from jflow.compiler.graph import Tensor
-
-Combiner = Literal["sum", "mean", "sqrtn"]
-_COMBINERS = ("sum", "mean", "sqrtn")
 
 
 class Embedding:
@@ -92,14 +89,14 @@ class Embedding:
         """
         if combiner is None:
             if weights is not None:
-                raise ValueError("weights need a combiner, one of " + ", ".join(_COMBINERS))
+                raise ValueError("weights need a combiner, one of " + ", ".join(COMBINERS))
             return self._rows(ids)
-        if combiner not in _COMBINERS:
-            raise ValueError(f"expected a combiner of {_COMBINERS}, got {combiner!r}")
-        if weights is not None and not is_compatible(_shape_of(weights), _shape_of(ids)):
+        if combiner not in COMBINERS:
+            raise ValueError(f"expected a combiner of {COMBINERS}, got {combiner!r}")
+        if weights is not None and not is_compatible(np.shape(weights), np.shape(ids)):
             raise ValueError(
-                f"expected weights of the shape of the ids, {_shape_of(ids)}, got "
-                f"{_shape_of(weights)}"
+                f"expected weights of the shape of the ids, {np.shape(ids)}, got "
+                f"{np.shape(weights)}"
             )
         rows = self._rows(ids)
         args = (rows, ids, weights, combiner)
@@ -119,10 +116,6 @@ class Embedding:
     def __repr__(self) -> str:
         rows, features = self.table.shape
         return f"<jflow.nn.Embedding {self._name!r} of {rows:,} rows of {features}>"
-
-
-def _shape_of(value: Any) -> Any:
-    return value.shape if isinstance(value, Tensor) else np.shape(value)
 
 
 def _from_zero(ids: Any, n_rows: int) -> Any:

@@ -290,7 +290,6 @@ class RandomUniform(_Random):
 
 _Mode = Literal["fan_in", "fan_out", "fan_avg"]
 _Distribution = Literal["normal", "truncated_normal", "untruncated_normal", "uniform"]
-_DISTRIBUTIONS = get_args(_Distribution)
 _TRUNCATED_STDDEV = 0.87962566103423978
 """The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
@@ -318,10 +317,10 @@ class VarianceScaling(_Random):
         super().__post_init__()
         if self.scale <= 0:
             raise ValueError(f"`scale` must be a positive number, got {self.scale!r}")
-        if self.mode not in ("fan_in", "fan_out", "fan_avg"):
+        if self.mode not in get_args(_Mode):
             raise ValueError(f"`mode` must be fan_in, fan_out or fan_avg, got {self.mode!r}")
-        if self.distribution not in _DISTRIBUTIONS:
-            expected = ", ".join(_DISTRIBUTIONS)
+        if self.distribution not in get_args(_Distribution):
+            expected = ", ".join(get_args(_Distribution))
             raise ValueError(f"`distribution` must be one of {expected}, got {self.distribution!r}")
 
     def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from math import prod
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype, assigned_parts, host_abstract, is_static, unknown_dim
-from jflow.client.ops.lift import operand
+from jflow.client.ops.lift import target_graph
 from jflow.client.ops.math.sizes import sizes_of
 from jflow.client.ops.slices import SparseTensor
 from jflow.client.ops.sparse import small
-from jflow.client.ops.variable import Variable, VariableLike, on_device_of, read
+from jflow.client.ops.variable import Variable, on_device_of, read
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
-from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.row_parts import split_ids, stitch_rows
-from jflow.plan.xla import internals
 
 STRATEGIES = ("mod", "div")
-_COMBINERS = ("mean", "sqrtn", "sum")
+Combiner = Literal["sum", "mean", "sqrtn"]
+COMBINERS = get_args(Combiner)
 
 _SMALL_BYTES = 1 << 18
 """The bytes of superfluous rows up to which ids are not divided among the parts."""
@@ -71,7 +70,7 @@ def embedding_lookup(
     parts = [*params] if is_in_parts else [params]
     if not parts:
         raise ValueError("expected at least one part of the table, got none")
-    graph = _graph_of(parts, ids)
+    graph = ids.graph if isinstance(ids, Tensor) else target_graph(parts)
     if graph is None:
         return _lookup_eagerly(parts, ids, partition_strategy, max_norm)
     with graph.as_default(), name_scope(name, "embedding_lookup"):
@@ -102,17 +101,6 @@ def _lookup_eagerly(
             rows.append(jnp.take(read(part), own, axis=0))
     result = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
     return result if max_norm is None else _limited(result, at.ndim, max_norm)
-
-
-def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
-    """Returns the graph to add the lookup to; None if it is computed directly."""
-    for value in (*parts, ids):
-        if isinstance(value, Tensor):
-            return value.graph
-    if internals.is_tracing() or any(isinstance(x, VariableLike) and x.is_eager for x in parts):
-        return None
-    first = parts[0]
-    return first.graph if isinstance(first, Variable) else _default_graph()
 
 
 def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
@@ -200,7 +188,7 @@ def embedding_lookup_sparse(
       InvalidArgumentError: in the step, if an id needs 64 bits while `jax_enable_x64` is off.
     """
     kind = combiner or "mean"
-    if kind not in _COMBINERS:
+    if kind not in COMBINERS:
         raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {kind!r}")
     for sparse in (sp_ids, *([] if sp_weights is None else [sp_weights])):
         if not isinstance(sparse, SparseTensor):
@@ -224,7 +212,7 @@ def _padded(graph: Graph, sp_ids: SparseTensor) -> tuple[Tensor, ...]:
     """
     m = unknown_dim()
     parts = (sp_ids.indices, sp_ids.values, sp_ids.dense_shape)
-    inputs = [graph.as_tensor(operand(part)) for part in parts]
+    inputs = [graph.as_tensor(part) for part in parts]
     dtypes = (np.dtype(np.int32), inputs[0].dtype, inputs[1].dtype)
     avals = [host_abstract((m,), dtype) for dtype in dtypes]
     return tuple(call(graph, "pad_ids", inputs, avals, name="pad_ids").outputs)

@@ -9,17 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.cards import Card, Carded
-from jflow.base.handles import Uncopyable
-from jflow.base.values import Dtype, TensorShape, declared
+from jflow.base.values import Dtype, declared
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag
-from jflow.client.ops.variable import VariableLike, parts_card
 from jflow.client.variables.partitioners import axis_of, split
+from jflow.client.variables.parts import InParts
 from jflow.compiler.graph import Graph, Symbolic, Tensor, control_dependencies
 
 
-class PartitionedVariable(Carded, Uncopyable, Symbolic):
+class PartitionedVariable(InParts):
     """A variable cut along one dimension into parts, which can be on several tasks.
 
     `get_variable` makes it if there is a partitioner. As an operand it is one tensor, the
@@ -34,7 +32,7 @@ class PartitionedVariable(Carded, Uncopyable, Symbolic):
       partitions: the number of parts in each dimension, at most one of them larger than 1.
     """
 
-    _instead_of_copy = VariableLike._instead_of_copy
+    _called = "parts"
 
     def __init__(
         self,
@@ -46,32 +44,11 @@ class PartitionedVariable(Carded, Uncopyable, Symbolic):
     ) -> None:
         self._name = name
         self._shape = shape
-        self._dtype = dtype
         self._parts = tuple(variable_list)
         self._partitions = tuple(partitions)
         # Made here, because a session may use the variable when its graph is finalized.
         with control_dependencies(None):
             self._value = self._concatenated()
-
-    @property
-    def name(self) -> str:
-        """The name of the partitioned variable, without ":0"."""
-        return self._name
-
-    @property
-    def shape(self) -> TensorShape:
-        """The shape of the concatenated parts."""
-        return TensorShape.of(self._shape)
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the elements."""
-        return self._dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self._shape)
 
     @property
     def graph(self) -> Graph:
@@ -87,22 +64,6 @@ class PartitionedVariable(Carded, Uncopyable, Symbolic):
     def axis(self) -> int:
         """The dimension along which the variable is cut."""
         return axis_of(self._partitions)
-
-    def __iter__(self) -> Any:
-        return iter(self._parts)
-
-    def __contains__(self, part: object) -> bool:
-        return part in self._parts
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __repr__(self) -> str:
-        attributes = f"shape={declared(self.shape)} dtype={self.dtype.name} parts={len(self)}"
-        return f"<jflow.PartitionedVariable {self._name!r} {attributes}>"
-
-    def _card(self) -> Card:
-        return parts_card(self, "parts")
 
     # Reading ----------------------------------------------------------------------------------
 

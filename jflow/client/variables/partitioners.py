@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -26,12 +27,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
       ValueError: if the number is not positive; when the partitioner is called, if there is no such
         dimension.
     """
-    _check_positive(num_shards=num_shards)
-
-    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
-        return _cut(shape, axis, num_shards)
-
-    return partitioner
+    return partial(FixedShardsPartitioner(num_shards), axis=axis)
 
 
 def variable_axis_size_partitioner(
@@ -47,18 +43,7 @@ def variable_axis_size_partitioner(
     Raises:
       ValueError: as `fixed_size_partitioner`.
     """
-    _check_positive(max_shard_bytes=max_shard_bytes)
-    if max_shards is not None:
-        _check_positive(max_shards=max_shards)
-
-    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
-        n_rows = shape[_checked(shape, axis)]
-        row_bytes = _bytes(shape, dtype) / max(n_rows, 1)
-        per_shard = max(1, math.floor(max_shard_bytes / row_bytes)) if row_bytes else max(n_rows, 1)
-        n_shards = math.ceil(n_rows / per_shard)
-        return _cut(shape, axis, n_shards if max_shards is None else min(n_shards, max_shards))
-
-    return partitioner
+    return partial(MaxSizePartitioner(max_shard_bytes, max_shards), axis=axis)
 
 
 def min_max_variable_partitioner(
@@ -75,12 +60,7 @@ def min_max_variable_partitioner(
       ValueError: as `fixed_size_partitioner`.
     """
     _check_positive(max_partitions=max_partitions, min_slice_size=min_slice_size)
-
-    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
-        n_shards = math.ceil(_bytes(shape, dtype) / min_slice_size)
-        return _cut(shape, axis, min(n_shards, max_partitions))
-
-    return partitioner
+    return partial(MinSizePartitioner(min_slice_size, max_partitions), axis=axis)
 
 
 class VariablePartitioner(ABC):
@@ -107,7 +87,7 @@ class FixedShardsPartitioner(VariablePartitioner):
         _check_positive(num_shards=self.num_shards)
 
     def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
-        return [*fixed_size_partitioner(self.num_shards, axis)(shape, dtype)]
+        return _cut(shape, axis, self.num_shards)
 
 
 @dataclass(frozen=True)
@@ -134,8 +114,8 @@ class MinSizePartitioner(VariablePartitioner):
         )
 
     def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
-        cut = min_max_variable_partitioner(self.max_shards, axis, self.min_shard_bytes)
-        return [*cut(shape, dtype)]
+        n_shards = math.ceil(_bytes(shape, dtype) / self.min_shard_bytes)
+        return _cut(shape, axis, min(n_shards, self.max_shards))
 
 
 @dataclass(frozen=True)
@@ -162,8 +142,12 @@ class MaxSizePartitioner(VariablePartitioner):
         )
 
     def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
-        cut = variable_axis_size_partitioner(self.max_shard_bytes, axis, self.max_shards)
-        return [*cut(shape, dtype)]
+        n_rows = shape[_checked(shape, axis)]
+        row_bytes = _bytes(shape, dtype) / max(n_rows, 1)
+        most_rows = max(1, math.floor(self.max_shard_bytes / row_bytes)) if row_bytes else n_rows
+        n_shards = math.ceil(n_rows / max(most_rows, 1))
+        most_shards = n_shards if self.max_shards is None else self.max_shards
+        return _cut(shape, axis, min(n_shards, most_shards))
 
 
 def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ AUTO_REUSE = ReuseMode()
 Reuse = bool | ReuseMode | None
 
 _FLOAT32 = np.dtype(np.float32)
-_KEY = ("__variable_scopes",)
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -139,19 +139,19 @@ class ScopeStack:
 _making = threading.Lock()
 
 
-def scopes_of(graph: Graph) -> ScopeStack:
-    """Returns the variable scopes of a graph."""
+def of_graph(kind: type[T], graph: Graph) -> T:
+    """Returns the object of a class that a graph has for itself; makes it at the first call."""
     with _making:
-        entries = graph.get_collection_ref(_KEY)
+        entries = graph.get_collection_ref((f"__{kind.__name__}",))
         if not entries:
-            entries.append(ScopeStack())
-    stack: ScopeStack = entries[0]
-    return stack
+            entries.append(kind())
+    made: T = entries[0]
+    return made
 
 
 def get_variable_scope() -> VariableScope:
     """Returns the current variable scope of the default graph."""
-    return scopes_of(_default_graph()).current
+    return of_graph(ScopeStack, _default_graph()).current
 
 
 @contextmanager
@@ -207,7 +207,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         graph_of_values(values) as graph,
         _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
     ):
-        scopes = scopes_of(graph)
+        scopes = of_graph(ScopeStack, graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
         base = _scope_to_enter(scopes, name_or_scope, default_name, names)
         getter = chained(custom_getter, base.custom_getter)
@@ -249,20 +249,15 @@ def _check_arguments(
         raise ValueError("reuse=True cannot be used without a name_or_scope")
 
 
-@contextmanager
 def _name_scope(
     graph: Graph, name_or_scope: Any, default_name: str | None, is_auxiliary: bool
-) -> Iterator[str]:
-    """Opens the name scope of a variable scope; yields the prefix of names."""
+) -> AbstractContextManager[str]:
+    """Returns the name scope of a variable scope, which yields the prefix of names."""
     if isinstance(name_or_scope, VariableScope):
         name: str | None = name_or_scope.name.rpartition("/")[2]
     else:
         name = default_name if name_or_scope is None else name_or_scope
-    if not is_auxiliary or not name:
-        yield graph.scopes.here.names
-        return
-    with name_scope(name) as prefix:
-        yield prefix
+    return name_scope(name) if is_auxiliary and name else nullcontext(graph.scopes.here.names)
 
 
 @contextmanager

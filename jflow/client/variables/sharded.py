@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.cards import Card
-from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
+from jflow.base.values import SaveSliceInfo
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag
-from jflow.client.ops.variable import VariableLike, on_device_of, parts_card, read, sparse_delta
+from jflow.client.ops.variable import VariableLike, on_device_of, read, sparse_delta
 from jflow.client.stateful.updates import ROWS_IN_RANGE, report_indices
 from jflow.client.variables.partitioners import split
+from jflow.client.variables.parts import InParts
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.members import visible
@@ -25,7 +25,7 @@ from jflow.compiler.graph.primitives import check_p
 from jflow.plan.xla import internals
 
 
-class ShardedVariable(VariableLike):
+class ShardedVariable(InParts, VariableLike):
     """An eager variable whose rows are divided among several variables, its shards.
 
     `jflow.Variable` makes one in the scope of a `ParameterServerStrategy` with a partitioner. It is
@@ -44,16 +44,18 @@ class ShardedVariable(VariableLike):
       ValueError: if there is none, or dtypes or shapes do not agree.
     """
 
+    _called = "shards"
+
     def __init__(self, variables: Sequence[Variable], name: str | None = None) -> None:
-        self._variables = list(variables)
-        _check_shards(self._variables)
-        first = self._variables[0]
+        self._parts = list(variables)
+        _check_shards(self._parts)
+        first = self._parts[0]
         self._name = first.operations.ref.name.removesuffix("/part_0") if name is None else name
-        self._ends = [0, *accumulate(each.shape[0] for each in self._variables)]
+        self._ends = [0, *accumulate(each.shape[0] for each in self._parts)]
         self._shape = (self._ends[-1], *map(int, first.shape[1:]))
         self.trainable = first.trainable
         self.constraint = first.constraint
-        for start, shard in zip(self._ends, self._variables, strict=False):
+        for start, shard in zip(self._ends, self._parts, strict=False):
             offset = (start, *(0 for _ in first.shape[1:]))
             own = tuple(map(int, shard.shape))
             shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, own)
@@ -63,48 +65,12 @@ class ShardedVariable(VariableLike):
     @property
     def variables(self) -> list[Variable]:
         """The shards in row order."""
-        return list(self._variables)
-
-    @property
-    def name(self) -> str:
-        """The name of the sharded variable, which prefixes those of its shards."""
-        return self._name
-
-    @property
-    def shape(self) -> TensorShape:
-        """The shape of all rows together."""
-        return TensorShape.of(self._shape)
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the elements."""
-        return self._variables[0].dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self._shape)
+        return list(self._parts)
 
     @property
     def is_eager(self) -> bool:
         """Always True: the variable has a value outside of sessions."""
         return True
-
-    def __iter__(self) -> Iterator[Variable]:
-        return iter(self._variables)
-
-    def __contains__(self, shard: object) -> bool:
-        return shard in self._variables
-
-    def __len__(self) -> int:
-        return len(self._variables)
-
-    def __repr__(self) -> str:
-        attributes = f"shape={declared(self.shape)} dtype={self.dtype.name} shards={len(self)}"
-        return f"<jflow.ShardedVariable {self._name!r} {attributes}>"
-
-    def _card(self) -> Card:
-        return parts_card(self, "shards")
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "graph_element", "to_tensor")
@@ -113,7 +79,7 @@ class ShardedVariable(VariableLike):
 
     def value(self) -> Any:
         """Returns all rows, dtype[*shape], as one array."""
-        return jnp.concatenate([shard.value() for shard in self._variables])
+        return jnp.concatenate([shard.value() for shard in self._parts])
 
     def read_value(self) -> Any:
         """Returns all rows, like `value`."""
@@ -121,10 +87,10 @@ class ShardedVariable(VariableLike):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Returns all rows as a NumPy array."""
-        return np.concatenate([shard.numpy() for shard in self._variables])
+        return np.concatenate([shard.numpy() for shard in self._parts])
 
     def to_tensor(self) -> Tensor:
-        parts = [shard.to_tensor() for shard in self._variables]
+        parts = [shard.to_tensor() for shard in self._parts]
         whole: Tensor = _default_graph().apply(jnp.concatenate, (parts,), name="concat")
         return whole
 
@@ -159,7 +125,7 @@ class ShardedVariable(VariableLike):
             raise IndexError(f"row {number} of {self!r} is out of range, which has {n_rows} rows")
         number %= n_rows
         which = next(i for i, end in enumerate(self._ends[1:]) if number < end)
-        shard = self._variables[which]
+        shard = self._parts[which]
         with on_device_of(shard):
             return shard.value()[(number - self._ends[which], *rest)]
 
@@ -168,7 +134,7 @@ class ShardedVariable(VariableLike):
         if step < 0:
             return self.value()[(wanted, *rest)]
         pieces = []
-        for (begin, end), shard in zip(pairwise(self._ends), self._variables, strict=True):
+        for (begin, end), shard in zip(pairwise(self._ends), self._parts, strict=True):
             # The first row of the slice that is in this shard, counted from the shard's first row.
             at = start - begin if start >= begin else (start - begin) % step
             last = min(stop, end) - begin
@@ -176,7 +142,7 @@ class ShardedVariable(VariableLike):
                 with on_device_of(shard):
                     pieces.append(shard.value()[(slice(at, last, step), *rest)])
         if not pieces:
-            return self._variables[0].value()[(slice(0, 0), *rest)]
+            return self._parts[0].value()[(slice(0, 0), *rest)]
         return pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
 
     # Writing ----------------------------------------------------------------------------------
@@ -215,13 +181,13 @@ class ShardedVariable(VariableLike):
         return self._each(Variable.assign_sub, self._pieces(delta), name)
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
-        graph = self._variables[0].operations.graph_of(args)
+        graph = self._parts[0].operations.graph_of(args)
         return graph.apply(fun, args) if graph else fun(*map(read, args))
 
     def _each(
         self, method: Callable[..., Any], pieces: Sequence[Any], name: str
     ) -> ShardedVariable:
-        for shard, piece in zip(self._variables, pieces, strict=True):
+        for shard, piece in zip(self._parts, pieces, strict=True):
             method(shard, piece, name=name)
         return self
 
@@ -258,14 +224,14 @@ class ShardedVariable(VariableLike):
             return self
         values = values.astype(self.dtype) if values.weak_type else values
         self._check_range(ids)
-        for (start, end), shard in zip(pairwise(self._ends), self._variables, strict=True):
+        for (start, end), shard in zip(pairwise(self._ends), self._parts, strict=True):
             own = _local_ids(ids, start, end, self._shape[0])
             shard.update(ROWS_IN_RANGE[method], own, values, name=name)
         return self
 
     def _check_range(self, ids: jax.Array) -> None:
         """Fails the step if an index is out of range; then no shard is written."""
-        operations = self._variables[0].operations
+        operations = self._parts[0].operations
         operations.bind(check_p, (report_indices(ids, self._shape[:1]),), line=repr(self))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import field as _field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,13 @@ from jflow.client.variables import initializers
 from jflow.client.variables.initializers import PartitionInfo
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.partitioners import Partitioner, partition_of, slices_of
-from jflow.client.variables.scope import Reuse, VariableScope, chained, get_variable_scope
+from jflow.client.variables.scope import Reuse, VariableScope, chained, get_variable_scope, of_graph
 from jflow.compiler.graph import Graph, GraphKeys, Symbolic, colocate_with, name_scope, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
 
-_KEY = ("__variable_store",)
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _Request:
     """A request to `get_variable`, with the scope's defaults filled in."""
 
     name: str
@@ -34,8 +31,8 @@ class _Wanted:
     initializer: Any
     regularizer: Callable[[Any], Any] | None
     reuse: Reuse
+    options: dict[str, Any]
     partition_info: PartitionInfo | None = None
-    options: dict[str, Any] = _field(default_factory=dict)
 
 
 class VariableStore:
@@ -53,17 +50,9 @@ class VariableStore:
         self.lock = threading.RLock()
 
 
-_making = threading.Lock()
-
-
 def store_of(graph: Graph) -> VariableStore:
     """Returns the variables that `get_variable` has made in a graph."""
-    with _making:
-        entries = graph.get_collection_ref(_KEY)
-        if not entries:
-            entries.append(VariableStore())
-    store: VariableStore = entries[0]
-    return store
+    return of_graph(VariableStore, graph)
 
 
 def no_regularizer(_: Any) -> None:
@@ -172,7 +161,7 @@ def _get(
     if isinstance(initializer, type):
         initializer = initializer()
     options["trainable"] = trainable is None or trainable
-    wanted = _Wanted(
+    wanted = _Request(
         name=name,
         shape=as_shape(shape),
         dtype=None if dtype is None else as_dtype(dtype),
@@ -200,7 +189,7 @@ def _get(
 # One variable -------------------------------------------------------------------------------------
 
 
-def _single(store: VariableStore, wanted: _Wanted) -> Variable:
+def _single(store: VariableStore, wanted: _Request) -> Variable:
     name = wanted.name
     existing = store.single.get(name)
     if existing is not None:
@@ -223,7 +212,7 @@ def _single(store: VariableStore, wanted: _Wanted) -> Variable:
     return variable
 
 
-def _create(wanted: _Wanted) -> Variable:
+def _create(wanted: _Request) -> Variable:
     """Makes a variable in the graph, or an eager one."""
     name, initializer, shape = wanted.name, wanted.initializer, wanted.shape
     if _is_value(initializer):
@@ -266,11 +255,11 @@ def _create(wanted: _Wanted) -> Variable:
 
 
 def _initial_value(
-    wanted: _Wanted, initializer: Any, shape: Any, part: PartitionInfo | None
+    wanted: _Request, initializer: Any, shape: Any, part: PartitionInfo | None
 ) -> Any:
     with _initializer_scope(wanted.name):
         value = initializers.initial_value(initializer, shape, wanted.dtype, part)
-    actual = np.shape(value) if not hasattr(value, "shape") else value.shape
+    actual = np.shape(value)
     if shape is not None and not is_compatible(shape, actual):
         raise ValueError(
             f"the initializer of variable {wanted.name!r} returned a value of shape {actual}, "
@@ -283,7 +272,7 @@ def _initializer_scope(name: str) -> Any:
     return name_scope(f"{name}/Initializer/")
 
 
-def _regularize(variable: Variable, wanted: _Wanted) -> None:
+def _regularize(variable: Variable, wanted: _Request) -> None:
     assert wanted.regularizer is not None
     with colocate_with(variable), name_scope(f"{wanted.name}/Regularizer/"):
         loss = wanted.regularizer(variable)
@@ -291,7 +280,7 @@ def _regularize(variable: Variable, wanted: _Wanted) -> None:
         variable.graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
 
 
-def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
+def _eager(wanted: _Request, partitioner: Partitioner | None) -> Variable:
     if partitioner is not None:
         raise ValueError(
             f"variable {wanted.name!r} is eager and cannot be partitioned; make it in graph code, "
@@ -314,7 +303,7 @@ def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
 
 
 def _partitioned(
-    store: VariableStore, wanted: _Wanted, partitioner: Partitioner | None
+    store: VariableStore, wanted: _Request, partitioner: Partitioner | None
 ) -> PartitionedVariable:
     name, shape = wanted.name, wanted.shape
     value = wanted.initializer
@@ -357,7 +346,7 @@ def _partitioned(
 
 def _part(
     store: VariableStore,
-    wanted: _Wanted,
+    wanted: _Request,
     name: str,
     shape: tuple[int, ...],
     offset: tuple[int, ...],
@@ -370,25 +359,14 @@ def _part(
         bounds = zip(offset, sizes, strict=True)
         with _initializer_scope(name):
             initializer = initializer[tuple(slice(start, start + size) for start, size in bounds)]
-    part = _single(
-        store,
-        _Wanted(
-            name=name,
-            shape=sizes,
-            dtype=wanted.dtype,
-            initializer=initializer,
-            regularizer=wanted.regularizer,
-            reuse=False,
-            partition_info=PartitionInfo(shape, offset),
-            options=wanted.options,
-        ),
-    )
+    own = {"name": name, "shape": sizes, "initializer": initializer, "reuse": False}
+    part = _single(store, replace(wanted, **own, partition_info=PartitionInfo(shape, offset)))
     part.save_slice_info = SaveSliceInfo(wanted.name, shape, offset, sizes)
     return part
 
 
 def _reused(
-    existing: PartitionedVariable, wanted: _Wanted, partition: tuple[int, ...] | None
+    existing: PartitionedVariable, wanted: _Request, partition: tuple[int, ...] | None
 ) -> PartitionedVariable:
     if not wanted.reuse:
         raise ValueError(
@@ -408,7 +386,7 @@ def _reused(
 # What is wanted -----------------------------------------------------------------------------------
 
 
-def _check_same(doing: str, existing: Variable | PartitionedVariable, wanted: _Wanted) -> None:
+def _check_same(doing: str, existing: Variable | PartitionedVariable, wanted: _Request) -> None:
     if wanted.shape is not None and not is_compatible(wanted.shape, existing.shape):
         raise ValueError(
             f"Trying to {doing} {wanted.name}, but specified shape {wanted.shape} and found shape "
@@ -441,7 +419,7 @@ def _check_value(value: Any, dtype: Any) -> None:
         )
 
 
-def _dtype_of(wanted: _Wanted) -> Any:
+def _dtype_of(wanted: _Request) -> Any:
     if wanted.dtype is not None:
         return wanted.dtype
     value = wanted.initializer

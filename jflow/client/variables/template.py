@@ -130,15 +130,8 @@ class Template:
         """Its local variables."""
         return self._collected(GraphKeys.LOCAL_VARIABLES)
 
-    @property
-    def weights(self) -> list[Variable]:
-        """Its global and local variables."""
-        return self.variables
-
-    @property
-    def trainable_weights(self) -> list[Variable]:
-        """Its trainable variables."""
-        return self.trainable_variables
+    weights = variables
+    trainable_weights = trainable_variables
 
     @property
     def var_scope(self) -> VariableScope | None:
@@ -146,8 +139,6 @@ class Template:
         return self.variable_scope
 
     def _collected(self, key: str) -> list[Variable]:
-        return (
-            []
-            if not self._has_variables
-            else _default_graph().get_collection(key, self.variable_scope_name)
-        )
+        if not self._has_variables:
+            return []
+        return _default_graph().get_collection(key, self.variable_scope_name)

@@ -18,7 +18,7 @@ import jax
 import jax.extend.core as jex
 
 from jflow.base.values import HostArray
-from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef
+from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef
 from jflow.compiler.graph.primitives import (
     READS,
     WRITES,
@@ -117,19 +117,21 @@ class TracedBody:
 
 
 class Captures:
-    """What a body uses from outside, and the atoms that its tensors are in a program.
+    """A body as equations: what it uses from outside, and the atoms that its tensors become.
 
     Args:
       body: the body.
 
     Attributes:
       tensors: the tensors from outside, by their variables.
+      eqns: the equations.
     """
 
     def __init__(self, body: TracedBody) -> None:
         self._body = body
         self._atoms: dict[jex.Var, Atom] = {x.var: x.var for x in body.inputs}
         self.tensors: dict[jex.Var, Tensor] = {}
+        self.eqns: list[jex.JaxprEqn] = []
 
     def __setitem__(self, var: jex.Var, atom: Atom) -> None:
         self._atoms[var] = atom
@@ -143,6 +145,17 @@ class Captures:
     def inputs_of(self, eqn: jex.JaxprEqn) -> list[Atom]:
         """Returns the atoms that an equation takes."""
         return [x if isinstance(x, jex.Literal) else self[x] for x in eqn.invars]
+
+    def add(self, eqn: jex.JaxprEqn) -> None:
+        """Adds an equation of the body, with atoms in place of its tensors."""
+        for old, new in zip(eqn.outvars, self.emit(eqn, self.inputs_of(eqn)), strict=True):
+            self[old] = new
+
+    def emit(self, eqn: jex.JaxprEqn, inputs: Sequence[Atom]) -> list[Atom]:
+        """Adds an equation with these inputs; returns its results, which are new."""
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        self.eqns.append(eqn.replace(invars=[*inputs], outvars=outvars))
+        return outvars
 
     def capture(self, tensor: Tensor, var: jex.Var) -> None:
         """Makes a tensor from outside stand for one of the body."""
@@ -183,7 +196,7 @@ def trace_body(
     # So that each use of a variable reads it anew, in the order of the body.
     with graph.scopes.replaced(control_inputs=(entry,)):
         returned = fun(*jax.tree.unflatten(tree, inputs))
-        results, out_tree = jax.tree.flatten(returned, is_leaf=_is_leaf)
+        results, out_tree = jax.tree.flatten(returned, is_leaf=_is_none)
         outputs = [_as_result(graph, x) for x in results]
     roots = tuple(x for x in results if isinstance(x, Operation))
     made = graph.get_operations()[before:]
@@ -212,8 +225,21 @@ def strong(aval: Any) -> jax.core.ShapedArray:
     return jax.core.ShapedArray(aval.shape, aval.dtype)
 
 
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, Symbolic | Operation) or value is None
+def as_tensors(graph: Graph, values: Any) -> Any:
+    """Returns a pytree of tensors, variables and values as one of tensors."""
+    return jax.tree.map(graph.as_tensor, values)
+
+
+def check_types(one: Any, other: Any, about: str) -> None:
+    """Raises TypeError or ValueError, which say `about`, if two abstract values differ."""
+    if one.dtype != other.dtype:
+        raise TypeError(f"{about}; jflow.cast one of them")
+    if one.shape != other.shape:
+        raise ValueError(f"{about}; XLA needs equal shapes")
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def _as_result(graph: Graph, value: Any) -> Tensor:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.client.ops.checks import Assert
-from jflow.client.ops.control.body import TracedBody, run_after, trace_body
+from jflow.client.ops.control.body import TracedBody, check_types, run_after, trace_body
 from jflow.client.ops.control.program import (
     BodyProgram,
     body_program,
@@ -19,7 +19,7 @@ from jflow.client.ops.control.program import (
     write_state,
 )
 from jflow.client.ops.control.stateful import stateful_branch
-from jflow.client.ops.lift import operand, target_graph
+from jflow.client.ops.lift import target_graph
 from jflow.compiler.graph import Graph, Tensor, control_dependencies, name_scope
 from jflow.compiler.graph.text import type_text
 
@@ -65,7 +65,7 @@ def cond(
         return jax.lax.cond(pred, *branches)
     scope = name or "cond"
     with graph.as_default(), name_scope(scope):
-        chosen = graph.as_tensor(operand(pred))
+        chosen = graph.as_tensor(pred)
         if chosen.dtype != bool or chosen.aval.shape not in ((), None):
             raise TypeError(f"pred must be bool[], got {chosen!r}")
         whats = [f"{which} of cond {scope!r}" for which in ("true_fn", "false_fn")]
@@ -110,7 +110,7 @@ def switch_case(
     if graph is None:
         return jax.lax.switch(_in_range(branch_index, len(functions)), branches)
     with graph.as_default(), name_scope(name):
-        given = graph.as_tensor(operand(branch_index))
+        given = graph.as_tensor(branch_index)
         whats = [f"branch {i} of switch_case {name!r}" for i in range(len(branches))]
         bodies = _bodies(graph, branches, whats, given)
         number = graph.apply(_in_range, (given, len(functions)), name="number")
@@ -141,10 +141,11 @@ def case(
     if not pairs or not all(len(pair) == 2 and callable(pair[1]) for pair in pairs):
         raise TypeError("fns must be a list of pairs of a predicate and a function")
     graph = target_graph([pred for pred, _ in pairs])
-    preds = [pred if graph is None else graph.as_tensor(operand(pred)) for pred, _ in pairs]
+    preds = [pred if graph is None else graph.as_tensor(pred) for pred, _ in pairs]
     branches = [fun for _, fun in pairs]
+    every = [*branches, default or branches[-1]]
     if graph is None:
-        return _nested(preds, [*branches, default or branches[-1]])
+        return jax.lax.switch(_first(*preds), every)
     with graph.as_default(), name_scope(name):
         checks = []
         if default is None or exclusive:
@@ -155,12 +156,7 @@ def case(
             checks.append(Assert(holds, ["case needs one true condition:", *preds]))
         with control_dependencies(checks):
             number = graph.apply(_first, tuple(preds), name="first")
-        every = [*branches, default or branches[-1]]
         return switch_case(number, every, name="branches", strict=strict)
-
-
-def _nested(preds: Sequence[Any], branches: Sequence[Branch]) -> Any:
-    return jax.lax.switch(_first(*preds), branches)
 
 
 def _count(*preds: Any) -> Any:
@@ -201,10 +197,7 @@ def _bodies(
         for one, another in zip(first.avals, other.avals, strict=True):
             types = type_text(one), type_text(another)
             about = f"{first.what} returns {types[0]}, and {other.what} {types[1]}"
-            if one.dtype != another.dtype:
-                raise TypeError(f"{about}; jflow.cast one of them")
-            if one.shape != another.shape:
-                raise ValueError(f"{about}; XLA needs equal shapes in all branches")
+            check_types(one, another, about)
     return bodies
 
 

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import HostArray, declared
-from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
+from jflow.client.ops.control.body import (
+    TracedBody,
+    as_tensors,
+    check_types,
+    run_after,
+    strong,
+    trace_body,
+)
 from jflow.client.ops.control.program import (
     BodyProgram,
     body_program,
@@ -19,7 +26,7 @@ from jflow.client.ops.control.program import (
     write_state,
 )
 from jflow.client.ops.control.stateful import stateful_while
-from jflow.client.ops.lift import operand, target_graph
+from jflow.client.ops.lift import target_graph
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.compiler.graph.text import type_text
 from jflow.errors import UnimplementedError
@@ -72,10 +79,11 @@ def while_loop(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
         raise ValueError("No loop variables provided")
     graph = target_graph(variables)
     if graph is None:
-        return _traced(cond, body, loop_vars, maximum_iterations)
+        last = _traced(cond, body, variables, maximum_iterations)
+        return _like(loop_vars, last) if is_listed else last[0]
     scope = name or "while"
     with graph.as_default(), name_scope(scope):
-        first = jax.tree.map(lambda x: graph.as_tensor(operand(x)), variables, is_leaf=_is_value)
+        first = as_tensors(graph, variables)
         _check_invariants(shape_invariants, first)
         results = _added(graph, cond, body, first, scope, maximum_iterations, back_prop)
     last = jax.tree.unflatten(jax.tree.structure(first), results)
@@ -109,11 +117,11 @@ def _added(
     _check_results(step, avals)
     written = step.written | goes_on.written
     if goes_on.written or not all(one.is_program(written) for one in (goes_on, step)):
-        return _opened(goes_on, step, leaves, limit, has_derivatives)
+        return _with_effects(goes_on, step, leaves, limit, has_derivatives)
     return _as_program(goes_on, step, leaves, limit, has_derivatives)
 
 
-def _opened(
+def _with_effects(
     goes_on: TracedBody,
     step: TracedBody,
     first: Sequence[Tensor],
@@ -157,10 +165,6 @@ def _as_program(
     return write_state(graph, body.state, values[n:], list(values[:n]))
 
 
-def _is_value(value: Any) -> bool:
-    return isinstance(value, Symbolic)
-
-
 def _listed(body: Callable[..., Any], *variables: Any) -> tuple[Any, ...]:
     """Returns the next values as a tuple, as the loop variables are."""
     values = body(*variables)
@@ -201,11 +205,8 @@ def _check_results(step: TracedBody, avals: Any) -> None:
     pairs = zip(jax.tree.leaves(avals), step.avals, strict=True)
     for number, (before, after) in enumerate(pairs):
         types = f"{type_text(before)} before and {type_text(after)} after"
-        about = f"{step.what}: loop variable {number} is {types}"
-        if before.dtype != after.dtype:
-            raise TypeError(f"{about} an iteration; jflow.cast it")
-        if tuple(before.shape) != tuple(after.shape):
-            raise ValueError(f"{about} an iteration; XLA needs equal shapes")
+        about = f"{step.what}: loop variable {number} is {types} an iteration"
+        check_types(before, after, about)
 
 
 def _run_while(
@@ -257,9 +258,8 @@ def _run_bounded(
     return jax.lax.scan(body, [*first, *old], jnp.arange(limit))[0]
 
 
-def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
+def _traced(cond: Any, body: Any, variables: tuple[Any, ...], limit: Any) -> Any:
     """Runs the loop in a function that JAX traces."""
-    variables = tuple(loop_vars) if isinstance(loop_vars, list | tuple) else (loop_vars,)
 
     def holds(carry: Any) -> Any:
         number, values = carry
@@ -271,10 +271,7 @@ def _traced(cond: Any, body: Any, loop_vars: Any, limit: Any) -> Any:
         return number + 1, _listed(body, *values)
 
     start = jnp.zeros((), jnp.int32), jax.tree.map(jnp.asarray, variables)
-    last = jax.lax.while_loop(holds, step, start)[1]
-    if not isinstance(loop_vars, list | tuple):
-        return last[0]
-    return _like(loop_vars, last)
+    return jax.lax.while_loop(holds, step, start)[1]
 
 
 def _like(loop_vars: Any, last: Any) -> Any:

@@ -176,7 +176,6 @@ class _Flattener:
         self._old: dict[VariableRef, jex.Var] = {}
         self._new: dict[VariableRef, Atom] = {}
         self._state = body.written.union(others)
-        self._eqns: list[jex.JaxprEqn] = []
         self._consts: dict[jex.Var, Any] = {}
 
     def add(self, op: Operation) -> None:
@@ -193,9 +192,7 @@ class _Flattener:
         elif eqn.primitive in SOURCES or eqn.primitive is recorded_p or op.loop is not None:
             raise self._body.refusal(op, f"has the operation {op.type!r}", _INSTEAD)
         else:
-            outvars = self._emit(eqn, self._captures.inputs_of(eqn))
-            for old, new in zip(eqn.outvars, outvars, strict=True):
-                self._captures[old] = new
+            self._captures.add(eqn)
 
     def program(self) -> BodyProgram:
         """Returns the program."""
@@ -213,7 +210,7 @@ class _Flattener:
             *(tensor.var for tensor in captured.values()),
         ]
         new = [self._new[ref] for ref in state]
-        closed = jaxprs.close(invars, [*results, *new], self._eqns, self._consts)
+        closed = jaxprs.close(invars, [*results, *new], self._captures.eqns, self._consts)
         keys = frozenset(i for i, var in enumerate(captured) if var in self._keys)
         return BodyProgram(body, closed, state, tuple(captured.values()), keys)
 
@@ -227,18 +224,13 @@ class _Flattener:
             program = eqn.params["body"]
             inner = [jex.Var(var.aval) for var in program.jaxpr.constvars]
             self._consts.update(zip(inner, program.consts, strict=True))
-            (value,) = jaxprs.inline(program.jaxpr, inner, [old, *operands], self._emit)
+            (value,) = jaxprs.inline(program.jaxpr, inner, [old, *operands], self._captures.emit)
         self._new[ref] = self._captures[eqn.outvars[0]] = value
 
     def _value_of(self, ref: VariableRef) -> Atom:
         if ref not in self._old:
             self._old[ref] = self._new[ref] = jex.Var(ref.aval)
         return self._new[ref]
-
-    def _emit(self, eqn: jex.JaxprEqn, inputs: list[Atom]) -> list[Atom]:
-        outvars = [jex.Var(var.aval) for var in eqn.outvars]
-        self._eqns.append(eqn.replace(invars=inputs, outvars=outvars))
-        return outvars
 
     def _take_from_outside(self, op: Operation) -> None:
         """Captures the results of an operation, or of a copy of it outside of the body."""

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import as_dtype
-from jflow.client.ops.control.body import TracedBody, run_after, strong, trace_body
+from jflow.client.ops.control.body import (
+    TracedBody,
+    as_tensors,
+    check_types,
+    run_after,
+    strong,
+    trace_body,
+)
 from jflow.client.ops.control.program import (
     BodyProgram,
     body_program,
@@ -19,8 +26,8 @@ from jflow.client.ops.control.program import (
     write_state,
 )
 from jflow.client.ops.control.stateful import stateful_scan
-from jflow.client.ops.lift import operand, target_graph
-from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
+from jflow.client.ops.lift import lift, target_graph
+from jflow.compiler.graph import Graph, Tensor, name_scope
 from jflow.compiler.graph.text import type_text
 from jflow.errors import UnimplementedError
 
@@ -56,7 +63,7 @@ def map_fn(
 
     def step(_: Any, row: Any) -> tuple[Any, Any]:
         results = fn(row)
-        leaves = jax.tree.leaves(results, is_leaf=_is_symbolic)
+        leaves = jax.tree.leaves(results)
         found = [_as_tensor(leaf).dtype for leaf in leaves]
         if wanted and wanted != found:
             names = ([str(one) for one in dtypes] for dtypes in (found, wanted))
@@ -157,14 +164,14 @@ def _folded(
         return kept if keeps else last
     at = -1 if is_reverse else 0
     rest = slice(None, -1) if is_reverse else slice(1, None)
-    arrays = jax.tree.map(_as_tensor, elems, is_leaf=_is_symbolic)
-    first = jax.tree.map(lambda x: x[at], arrays, is_leaf=_is_symbolic)
-    others = jax.tree.map(lambda x: x[rest], arrays, is_leaf=_is_symbolic)
+    arrays = jax.tree.map(_as_tensor, elems)
+    first = jax.tree.map(lambda x: x[at], arrays)
+    others = jax.tree.map(lambda x: x[rest], arrays)
     last, kept = _over_rows(step, first, others, name, is_reverse, has_derivatives)
     if not keeps:
         return last
-    join = partial(_joined, is_reverse)
-    return jax.tree.map(lambda a, b: _apply(join, a, b), first, kept, is_leaf=_is_symbolic)
+    join = partial(lift(partial(_joined, is_reverse)), name="join")
+    return jax.tree.map(join, first, kept)
 
 
 def _joined(is_reverse: bool, first: Any, kept: Any) -> Any:
@@ -172,18 +179,9 @@ def _joined(is_reverse: bool, first: Any, kept: Any) -> Any:
     return jnp.concatenate(parts)
 
 
-def _apply(fun: Callable[..., Any], *args: Any) -> Any:
-    graph = target_graph(args)
-    return fun(*args) if graph is None else graph.apply(fun, args, name="join")
-
-
 def _as_tensor(value: Any) -> Any:
     graph = target_graph(value)
-    return jnp.asarray(value) if graph is None else graph.as_tensor(operand(value))
-
-
-def _is_symbolic(value: Any) -> bool:
-    return isinstance(value, Symbolic)
+    return jnp.asarray(value) if graph is None else graph.as_tensor(value)
 
 
 def _over_rows(
@@ -214,10 +212,7 @@ def _added(
     is_reverse: bool,
     has_derivatives: bool,
 ) -> tuple[Any, Any]:
-    def as_tensors(tree: Any) -> Any:
-        return jax.tree.map(lambda x: graph.as_tensor(operand(x)), tree, is_leaf=_is_symbolic)
-
-    start, rows = as_tensors(first), as_tensors(elems)
+    start, rows = as_tensors(graph, first), as_tensors(graph, elems)
     if not jax.tree.leaves(rows):
         raise ValueError("elems must be a tensor, or a structure of them")
     for tensor in jax.tree.leaves(rows):
@@ -267,11 +262,7 @@ def _check_values(body: TracedBody, values: Any) -> None:
         )
     for before, after in zip(leaves, body.avals, strict=False):
         types = f"{type_text(before)} before a row and {type_text(after)} after it"
-        about = f"{body.what}: the value is {types}"
-        if before.dtype != after.dtype:
-            raise TypeError(f"{about}; jflow.cast it")
-        if tuple(before.shape) != tuple(after.shape):
-            raise ValueError(f"{about}; XLA needs equal shapes")
+        check_types(before, after, f"{body.what}: the value is {types}")
 
 
 def _run_scan(

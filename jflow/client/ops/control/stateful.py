@@ -20,7 +20,6 @@ from jflow.compiler.graph import Tensor
 from jflow.compiler.graph.primitives import HANDLES, STATEFUL, group_p, placeholder_p, recorded_p
 from jflow.errors import UnimplementedError
 from jflow.plan.xla import jaxprs
-from jflow.plan.xla.jaxprs import Atom
 
 _INSTEAD = "declare the rank of what it uses, by ensure_shape or set_shape"
 
@@ -126,32 +125,24 @@ def _added(
 
 def _equations(body: TracedBody) -> tuple[jex.ClosedJaxpr, Sequence[Tensor]]:
     """Returns a body as equations, (*captures, *arguments) → results, and the captures."""
-    captures, eqns = Captures(body), list[jex.JaxprEqn]()
-
-    def emit(eqn: jex.JaxprEqn, inputs: Sequence[Atom]) -> list[jex.Var]:
-        outvars = [jex.Var(var.aval) for var in eqn.outvars]
-        eqns.append(eqn.replace(invars=[*inputs], outvars=outvars))
-        return outvars
-
+    captures = Captures(body)
     for op in body.ops:
         if op.eqn.primitive is placeholder_p:
             captures.capture(op.outputs[0], op.outputs[0].var)
         elif op.eqn.primitive is recorded_p:
             raise body.refusal(op, "has a tensor of unknown rank", _INSTEAD)
         elif op.eqn.primitive is not group_p and op.eqn.primitive not in HANDLES:
-            outvars = emit(op.eqn, captures.inputs_of(op.eqn))
-            for old, new in zip(op.eqn.outvars, outvars, strict=True):
-                captures[old] = new
+            captures.add(op.eqn)
     results = []
     for tensor in body.outputs:
         atom = captures[tensor.var]
         if tensor.aval.weak_type:  # iterations need equal types
             (eqn,) = jax.make_jaxpr(_strong)(jaxprs.shape_of(tensor.aval)).jaxpr.eqns
-            (atom,) = emit(eqn, [atom])
+            (atom,) = captures.emit(eqn, [atom])
         results.append(atom)
     outside = captures.tensors
     invars = [*(x.var for x in outside.values()), *(x.var for x in body.inputs)]
-    return jaxprs.close(invars, results, eqns), [*outside.values()]
+    return jaxprs.close(invars, results, captures.eqns), [*outside.values()]
 
 
 def _strong(value: Any) -> Any:

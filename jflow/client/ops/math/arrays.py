@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import as_dtype
-from jflow.client.ops.lift import operand, operation
+from jflow.client.ops.lift import operation
 from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.sizes import known_int, known_ints, size_of, sizes_of
 from jflow.compiler.graph import Symbolic
@@ -98,8 +98,7 @@ def split(
         at: Any = known_int(num_or_size_splits, "the number of parts")
         return list(_split(value, indices_or_sections=at, axis=along, name=name))
     sizes = known_ints(num_or_size_splits, "the sizes of parts")
-    shape = value.shape if hasattr(value, "shape") else jnp.shape(operand(value))
-    total = shape[along]
+    total = np.shape(value)[along]
     if -1 in sizes:
         sizes[sizes.index(-1)] = total - builtins.sum(sizes) - 1
     is_known = isinstance(total, int)
@@ -197,9 +196,7 @@ def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Any:
       size: its sizes; -1 for all up to the end, where the beginning is known.
       name: name of the operation.
     """
-    if hasattr(begin, "to_tensor"):
-        begin = [begin[i] for i in builtins.range(begin.shape[0])]
-    return _dynamic_slice(input_, begin=list(begin), sizes=sizes_of(size), name=name)
+    return _dynamic_slice(input_, begin=_rows(begin), sizes=sizes_of(size), name=name)
 
 
 def one_hot(
@@ -385,10 +382,11 @@ def _repeated(x: Any, repeats: Any, axis: int | None) -> Any:
     return jnp.repeat(x, numbers, axis)
 
 
-def _rows(paddings: Any) -> Sequence[Any]:
-    if hasattr(paddings, "to_tensor"):
-        return [paddings[i] for i in builtins.range(paddings.shape[0])]
-    return list(paddings)
+def _rows(value: Any) -> list[Any]:
+    """Returns the elements along the first axis, whose size is known."""
+    if isinstance(value, Symbolic):
+        return [value[i] for i in builtins.range(value.shape[0])]
+    return list(value)
 
 
 def _is_descending(direction: str) -> bool:
@@ -408,7 +406,7 @@ def _selected(condition: Any, x: Any, y: Any) -> Any:
 def _sliced(x: Any, begin: Sequence[Any], sizes: Sequence[Any]) -> Any:
     given = zip(x.shape, begin, sizes, strict=True)
     lengths = [
-        total - first if jnp.ndim(size) == 0 and _is_rest(size) else size
+        total - first if isinstance(size, int) and size == -1 else size
         for total, first, size in given
     ]
     if not any(isinstance(first, jax.core.Tracer) for first in begin):
@@ -418,10 +416,6 @@ def _sliced(x: Any, begin: Sequence[Any], sizes: Sequence[Any]) -> Any:
             ):
                 raise ValueError(f"a slice of {length} from {first} is not within {x.shape}")
     return jax.lax.dynamic_slice(x, list(begin), lengths)
-
-
-def _is_rest(size: Any) -> bool:
-    return isinstance(size, int) and size == -1
 
 
 def _one_hots(indices: Any, on: Any, off: Any, depth: Any, axis: int, dtype: Any) -> Any:

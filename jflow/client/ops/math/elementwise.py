@@ -232,7 +232,6 @@ _igammac = operation(special.gammaincc, "Igammac")
 _imag = operation(jnp.imag, "Imag")
 _polygammas = operation(_polygamma, "Polygamma")
 _real = operation(jnp.real, "Real")
-_scalar_mul = operation(jnp.multiply, "Mul")
 _stop_gradient = operation(jax.lax.stop_gradient, "StopGradient")
 _zeta = operation(special.zeta, "Zeta")
 
@@ -284,7 +283,7 @@ def polygamma(a: Any, x: Any, name: str | None = None) -> Any:
 
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Any:
     """Returns a tensor multiplied by a scalar."""
-    return _scalar_mul(scalar, x, name=name)
+    return multiply(scalar, x, name=name)
 
 
 def zeta(x: Any, q: Any, name: str | None = None) -> Any:

@@ -15,8 +15,6 @@ import numpy as np
 from jflow.client.ops.lift import operation
 from jflow.client.ops.math.sizes import known_int, known_ints
 
-_LAYOUTS = {"NHWC": ("NHWC", "HWIO", "NHWC"), "NCHW": ("NCHW", "HWIO", "NCHW")}
-
 
 class TopK(NamedTuple):
     """The largest elements along the last axis, and their indices.
@@ -290,7 +288,7 @@ def lrn(
 
 
 def _layout(data_format: str) -> str:
-    if data_format not in _LAYOUTS:
+    if data_format not in ("NHWC", "NCHW"):
         raise ValueError(f"expected the format NHWC or NCHW, got {data_format!r}")
     return data_format
 
@@ -299,7 +297,7 @@ def _spatial(numbers: Any, data_format: str) -> tuple[int, int]:
     """Returns the two numbers of the height and the width."""
     values = known_ints(1 if numbers is None else numbers, "the numbers of a window")
     if len(values) == 4:
-        at = _LAYOUTS[_layout(data_format)][0].index("H")
+        at = _layout(data_format).index("H")
         if any(n != 1 for i, n in enumerate(values) if i not in (at, at + 1)):
             raise ValueError(f"windows move in images only, got {values} for {data_format}")
         values = values[at : at + 2]
@@ -314,12 +312,12 @@ def _padding(padding: Any, data_format: str) -> Any:
         return padding.upper()
     if padding is None:
         raise ValueError("expected the padding SAME, VALID, or pairs of numbers, got None")
-    at = _LAYOUTS[_layout(data_format)][0].index("H")
+    at = _layout(data_format).index("H")
     return tuple(tuple(known_ints(pair, "padding")) for pair in padding)[at : at + 2]
 
 
 def _window(ksize: Any, strides: Any, padding: Any, data_format: str) -> dict[str, Any]:
-    at = _LAYOUTS[_layout(data_format)][0].index("H")
+    at = _layout(data_format).index("H")
 
     def whole(pair: Sequence[int]) -> tuple[int, ...]:
         return (*(1,) * at, *pair, *(1,) * (2 - at))
@@ -338,7 +336,13 @@ def _with_bias(value: Any, bias: Any, at: int) -> Any:
 
 
 def _convolved(
-    images: Any, filters: Any, strides: Any, padding: Any, dilations: Any, layout: str
+    images: Any,
+    filters: Any,
+    strides: Any,
+    padding: Any,
+    dilations: Any,
+    layout: str,
+    n_groups: int = 1,
 ) -> Any:
     return jax.lax.conv_general_dilated(
         images,
@@ -346,23 +350,15 @@ def _convolved(
         strides,
         padding,
         rhs_dilation=dilations,
-        dimension_numbers=_LAYOUTS[layout],
+        dimension_numbers=(layout, "HWIO", layout),
+        feature_group_count=n_groups,
     )
 
 
-def _convolved_by_channel(
-    images: Any, filters: Any, strides: Any, padding: Any, dilations: Any, layout: str
-) -> Any:
+def _convolved_by_channel(images: Any, filters: Any, **given: Any) -> Any:
     height, width, channels, multiplier = filters.shape
-    return jax.lax.conv_general_dilated(
-        images,
-        jnp.reshape(filters, (height, width, 1, channels * multiplier)),
-        strides,
-        padding,
-        rhs_dilation=dilations,
-        dimension_numbers=_LAYOUTS[layout],
-        feature_group_count=channels,
-    )
+    joined = jnp.reshape(filters, (height, width, 1, channels * multiplier))
+    return _convolved(images, joined, **given, n_groups=channels)
 
 
 def _largest(images: Any, sizes: Any, strides: Any, padding: Any) -> Any:

@@ -98,10 +98,6 @@ def _identity(x: Any, sign: int) -> Any:
     return most if sign > 0 else least
 
 
-def _count_nonzero(x: Any, axis: Any, keepdims: bool) -> Any:
-    return jnp.count_nonzero(x, axis, keepdims=keepdims)
-
-
 def _norm(x: Any, axis: Any, keepdims: bool, ord: Any) -> Any:  # noqa: A002
     values = x if axis is not None else jnp.ravel(x)
     order = None if ord == "euclidean" and axis is not None and len(axis) == 2 else ord
@@ -122,20 +118,12 @@ reduce_min = _reduction(_least, "Min", "the smallest elements")
 reduce_prod = _reduction(_of_integers(jnp.prod), "Prod", "the products")
 reduce_sum = _reduction(_of_integers(jnp.sum), "Sum", "the sums")
 
-_count = operation(_count_nonzero, "count_nonzero")
+_count = operation(jnp.count_nonzero, "count_nonzero")
 _norms = operation(_norm, "norm")
 _arg_max = operation(jnp.argmax, "ArgMax")
 _arg_min = operation(jnp.argmin, "ArgMin")
-_cumulative = {
-    "Cumsum": operation(
-        lambda x, axis, exclusive, reverse: _scan(jnp.cumsum, 0, x, axis, exclusive, reverse),
-        "Cumsum",
-    ),
-    "Cumprod": operation(
-        lambda x, axis, exclusive, reverse: _scan(jnp.cumprod, 1, x, axis, exclusive, reverse),
-        "Cumprod",
-    ),
-}
+_cumsum = operation(lambda x, **given: _scan(jnp.cumsum, 0, x, **given), "Cumsum")
+_cumprod = operation(lambda x, **given: _scan(jnp.cumprod, 1, x, **given), "Cumprod")
 
 
 def count_nonzero(
@@ -239,7 +227,7 @@ def cumsum(
       name: name of the operation.
     """
     given = {"axis": _axis(axis, None), "exclusive": exclusive, "reverse": reverse}
-    return _cumulative["Cumsum"](x, **given, name=name)
+    return _cumsum(x, **given, name=name)
 
 
 def cumprod(
@@ -251,7 +239,7 @@ def cumprod(
 ) -> Any:
     """Returns the products of the elements up to each one along an axis; see `cumsum`."""
     given = {"axis": _axis(axis, None), "exclusive": exclusive, "reverse": reverse}
-    return _cumulative["Cumprod"](x, **given, name=name)
+    return _cumprod(x, **given, name=name)
 
 
 def _scan(

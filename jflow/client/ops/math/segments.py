@@ -8,18 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.client.ops.lift import operand, operation, target_graph
+from jflow.client.ops.lift import operation, target_graph
 from jflow.client.ops.math.conversions import limits_of
 from jflow.client.ops.math.sizes import size_of
 from jflow.errors import UnimplementedError
-
-
-def _sum(rows: Any, ids: Any, n: Any) -> Any:
-    return jax.ops.segment_sum(rows, ids, n)
-
-
-def _prod(rows: Any, ids: Any, n: Any) -> Any:
-    return jax.ops.segment_prod(rows, ids, n)
 
 
 def _max(rows: Any, ids: Any, n: Any) -> Any:
@@ -84,7 +76,7 @@ def _segments(
                 "the number of segments follows from values, and JAX traces functions for known "
                 "sizes; use the form that bounds it, jflow.unsorted_segment_sum(…, num_segments)"
             )
-        ids = graph.as_tensor(operand(segment_ids))
+        ids = graph.as_tensor(segment_ids)
         n = graph.apply(_number, (ids,), name="size")
         return call(data, ids, n=size_of(n), name=name)
 
@@ -128,8 +120,8 @@ def _number(ids: Any) -> Any:
 segment_max = _segments(_max, "SegmentMax", "the maximum")
 segment_mean = _segments(_mean, "SegmentMean", "the mean")
 segment_min = _segments(_min, "SegmentMin", "the minimum")
-segment_prod = _segments(_prod, "SegmentProd", "the product", absent="one")
-segment_sum = _segments(_sum, "SegmentSum", "the sum")
+segment_prod = _segments(jax.ops.segment_prod, "SegmentProd", "the product", absent="one")
+segment_sum = _segments(jax.ops.segment_sum, "SegmentSum", "the sum")
 
 unsorted_segment_max = _unsorted(
     _lowest_or_max, "UnsortedSegmentMax", "the maximum, or the least finite number,"
@@ -138,8 +130,8 @@ unsorted_segment_mean = _unsorted(_quotients, "UnsortedSegmentMean", "the mean")
 unsorted_segment_min = _unsorted(
     _highest_or_min, "UnsortedSegmentMin", "the minimum, or the greatest finite number,"
 )
-unsorted_segment_prod = _unsorted(_prod, "UnsortedSegmentProd", "the product")
+unsorted_segment_prod = _unsorted(jax.ops.segment_prod, "UnsortedSegmentProd", "the product")
 unsorted_segment_sqrt_n = _unsorted(
     _sqrt_n, "UnsortedSegmentSqrtN", "the sum, divided by the root of their number,"
 )
-unsorted_segment_sum = _unsorted(_sum, "UnsortedSegmentSum", "the sum")
+unsorted_segment_sum = _unsorted(jax.ops.segment_sum, "UnsortedSegmentSum", "the sum")

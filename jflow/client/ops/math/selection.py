@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.values import abstract, as_dtype, unknown_dim
-from jflow.client.ops.lift import operand, operation, target_graph
+from jflow.client.ops.lift import operation, target_graph
 from jflow.client.ops.math.arrays import (
     check_batches,
     select,
@@ -55,7 +55,7 @@ def gather(
 
 def batch_gather(params: Any, indices: Any, name: str | None = None) -> Any:
     """Returns slices by index, of batches: all axes of `indices` but the last are shared."""
-    return gather(params, indices, name=name, batch_dims=len(jnp.shape(operand(indices))) - 1)
+    return gather(params, indices, name=name, batch_dims=np.ndim(indices) - 1)
 
 
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Any:
@@ -134,7 +134,7 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
     if x is not None:
         return select(condition, x, y, name=name)
     graph = _graph_for_sizes("jflow.where", "jax.numpy.nonzero(condition, size=…)", condition)
-    return _true_indices(graph.as_tensor(operand(condition)), name or "Where")
+    return _true_indices(graph.as_tensor(condition), name or "Where")
 
 
 def boolean_mask(
@@ -157,7 +157,7 @@ def boolean_mask(
     """
     instead = "jax.numpy.nonzero(mask, size=…) and jax.numpy.take"
     graph = _graph_for_sizes("jflow.boolean_mask", instead, (tensor, mask))
-    values, chosen = graph.as_tensor(operand(tensor)), graph.as_tensor(operand(mask))
+    values, chosen = graph.as_tensor(tensor), graph.as_tensor(mask)
     at = 0 if axis is None else known_int(axis, "axis")
     if not chosen.ndim:
         raise ValueError("mask cannot be scalar")
@@ -187,7 +187,7 @@ def sequence_mask(
     if maxlen is None:
         instead = "jflow.sequence_mask(lengths, maxlen=…)"
         graph = _graph_for_sizes("jflow.sequence_mask", instead, lengths)
-        lengths = graph.as_tensor(operand(lengths))
+        lengths = graph.as_tensor(lengths)
         maxlen = graph.apply(_longest, (lengths,), name="Max")
     return _sequence_mask(lengths, n=size_of(maxlen), dtype=as_dtype(dtype), name=name)
 
@@ -211,7 +211,7 @@ def dynamic_partition(
     """
     instead = "jax.numpy.where for each partition"
     graph = _graph_for_sizes("jflow.dynamic_partition", instead, (data, partitions))
-    numbers = graph.as_tensor(operand(partitions))
+    numbers = graph.as_tensor(partitions)
     label = name or "DynamicPartition"
     return [boolean_mask(data, equal(numbers, i), label) for i in range(num_partitions)]
 
@@ -233,8 +233,8 @@ def dynamic_stitch(indices: Sequence[Any], data: Sequence[Any], name: str | None
     """
     instead = "jax.numpy.zeros(…).at[indices].set(data)"
     graph = _graph_for_sizes("jflow.dynamic_stitch", instead, (indices, data))
-    numbers = [graph.as_tensor(operand(one)) for one in indices]
-    values = [graph.as_tensor(operand(one)) for one in data]
+    numbers = [graph.as_tensor(one) for one in indices]
+    values = [graph.as_tensor(one) for one in data]
     n = graph.apply(_greatest, (numbers,), name="size") + 1
     given = {"n": size_of(n)}
     return graph.apply(_stitched, (numbers, values), given, name=name or "DynamicStitch")
@@ -290,7 +290,7 @@ def unique_with_counts(
 
 def _uniques(x: Any, what: str, name: str) -> Sequence[Tensor]:
     graph = _graph_for_sizes(what, "jax.numpy.unique(x, size=…)", x)
-    vector = graph.as_tensor(operand(x))
+    vector = graph.as_tensor(x)
     if vector.ndim != 1:
         raise ValueError(f"expected a vector, got {vector!r}")
     m, kind = unknown_dim(), np.dtype(np.int32)

@@ -189,9 +189,10 @@ def range(
     """
     first: Any = 0 if limit is None else start
     end: Any = start if limit is None else limit
-    if not any(isinstance(x, Symbolic) or _is_size(x) for x in (first, end, delta)):
-        kind = jnp.result_type(*_numbers(first, end, delta)) if dtype is None else as_dtype(dtype)
-        n = len(np.arange(first, end, delta))
+    given = (first, end, delta)
+    if not any(isinstance(x, Symbolic) or jax.export.is_symbolic_dim(x) for x in given):
+        kind = jnp.result_type(*_numbers(*given)) if dtype is None else as_dtype(dtype)
+        n = len(np.arange(*given))
         return _arange(first, n, delta, kind, name=name or "range")
     if isinstance(delta, Symbolic) or delta != 1:
         raise ValueError(f"a range up to a tensor has steps of 1, got {delta!r}; multiply it")
@@ -215,10 +216,6 @@ def eye(
     n = size_of(num_rows)
     m = n if num_columns is None else size_of(num_columns)
     return _eye(n, m, sizes_of(batch_shape or ()), as_dtype(dtype), name=name or "eye")
-
-
-def _is_size(value: Any) -> bool:
-    return jax.export.is_symbolic_dim(value)
 
 
 def _numbers(*values: Any) -> list[Any]:
