@@ -71,7 +71,7 @@ class Tables:
         self.avals: EntryTable[Aval] = EntryTable()
         self.arrays: EntryTable[Array] = EntryTable()
         self.programs: EntryTable[ProgramEntry] = EntryTable()
-        self.blobs: list[bytes] = []
+        self.blobs: EntryTable[bytes] = EntryTable()
         self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
         self._alive: list[Any] = []  # so that ids are not reused
         self._depth = special.Depth()
@@ -111,10 +111,7 @@ class Tables:
 
     def blob(self, data: bytes) -> int:
         """Returns the index of a serialized StableHLO program."""
-        if data in self.blobs:
-            return self.blobs.index(data)
-        self.blobs.append(data)
-        return len(self.blobs) - 1
+        return self.blobs.add(data, lambda: data)
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
         """Returns the index of a program, which follows the programs that it refers to."""
@@ -173,8 +170,8 @@ class Tables:
         except UnwritableError as reason:
             if is_loop:
                 raise UnexportableError(
-                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) runs "
-                    f"on several devices, and has {reason}, which only StableHLO for one device has"
+                    f"{_name_of(eqn)} runs on several devices, and has {reason}, which only "
+                    "StableHLO for one device has"
                 ) from None
             inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
             name, params = special.EXPORTED, self._export_equation(eqn, inputs, str(reason))
@@ -200,9 +197,8 @@ class Tables:
         if self._in_spanning and not requested.is_empty:
             if not requested.alone.is_resolved:
                 raise UnexportableError(
-                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) is in "
-                    "a loop over several devices, and a function or a colocation requests its "
-                    "device; give the device by name"
+                    f"{_name_of(eqn)} is in a loop over several devices, and a function or a "
+                    "colocation requests its device; give the device by name"
                 )
             entries[DEVICE_KEY] = str(requested.alone.spec)
         return entries
@@ -232,15 +228,16 @@ class Tables:
         """Exports a single equation as a function of `inputs` for all possible platforms."""
         if (mesh := mesh_required(eqn)) is not None:
             raise UnexportableError(
-                f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) requires "
-                f"{mesh}, and files hold no programs for meshes; leave it out of what is exported"
+                f"{_name_of(eqn)} requires {mesh}, and files hold no programs for meshes; leave it "
+                "out of what is exported"
             )
         unplaced_eqn = request.replaced(eqn, None)
         fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn])))
         module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
         if module is None:
-            what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
-            raise UnexportableError(f"{what} has {reason}, and JAX cannot export it: {cause:.200}")
+            raise UnexportableError(
+                f"{_name_of(eqn)} has {reason}, and JAX cannot export it: {cause:.200}"
+            )
         return {"program": {"exported": self.blob(module)}}
 
 
@@ -259,6 +256,11 @@ def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
 
     platforms = [platform for platform in _PLATFORMS if serialize([platform]) is not None]
     return (serialize(platforms), "") if platforms else (None, causes[-1])
+
+
+def _name_of(eqn: jex.JaxprEqn) -> str:
+    """Returns the name and the line of an equation, for messages."""
+    return f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
 
 
 def _check_context(eqn: jex.JaxprEqn) -> None:
