@@ -103,6 +103,18 @@ def log_name(task: Task) -> str:
     return f"{task.job}-{task.index}.log"
 
 
+def said(task: Task, line: str | bytes, key: str) -> Any:
+    """Returns the value of a key in what the process of a task has said.
+
+    Raises:
+      OpError: the error with which it failed to start.
+    """
+    message = json.loads(line)
+    if "error" in message:
+        raise from_code(message["error"], message["message"], task=str(task))
+    return message[key]
+
+
 class Child:
     """A task's server process (`child.py`), which exits when its standard input ends.
 
@@ -149,10 +161,7 @@ class Child:
         line = self.process.stdout.readline()
         if not line:
             raise self._ended()
-        message = json.loads(line)
-        if "error" in message:
-            raise from_code(message["error"], message["message"], task=str(self.task))
-        return message[key]
+        return said(self.task, line, key)
 
     def close(self) -> None:
         """Tells the process to exit. May be called again."""
@@ -285,10 +294,8 @@ class LocalCluster(StartedCluster):
         former_child.process.kill()
         former_child.wait(_STOP_TIMEOUT_S)
         with self._starting():
-            child = self._children[task] = self._started(task, self._spec)
-            child.listen("address")
-            child.tell({"cluster": self._spec.as_dict()})
-            child.listen("ready")
+            self._children[task] = self._started(task, self._spec)
+            self._children[task].listen("ready")
 
     def stop(self) -> None:
         """Ends all processes and waits for them. May be called again."""
