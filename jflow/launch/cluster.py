@@ -329,21 +329,16 @@ class LocalCluster(StartedCluster):
         watchdog.start()
         try:
             yield
-        except (ConnectionError, UnavailableError) as error:
+        except BaseException as error:
             watchdog.cancel()
             self.stop()
-            if is_late:
+            if is_late and isinstance(error, ConnectionError | UnavailableError):
                 late = f"not started within {self._timeout} s: {error}"
                 raise DeadlineExceededError(late) from error
-            if isinstance(error, UnavailableError):
-                raise
-            raise UnavailableError(str(error)) from error
-        except BaseException:
-            watchdog.cancel()
-            self.stop()
+            if isinstance(error, ConnectionError):
+                raise UnavailableError(str(error)) from error
             raise
-        finally:
-            watchdog.cancel()
+        watchdog.cancel()
 
     def _introduce(self, on_ready: Callable[[str, str], object]) -> ClusterSpec:
         """Collects the address of every child, sends the cluster to all, and awaits them."""
