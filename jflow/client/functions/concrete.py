@@ -48,10 +48,12 @@ class Runner(Protocol):
         A strategy of None is the connection's own; the title is what reports call the step.
         """
 
-    def placing(self, request: StepRequest, strategy: Strategy | None) -> tuple[Backend, Placer]:
+    def backend_and_placer(
+        self, request: StepRequest, strategy: Strategy | None
+    ) -> tuple[Backend, Placer]:
         """Returns where a step runs, and what places it there; the strategy is as for `register`.
 
-        A new placer each time: it keeps the graph that it places.
+        The placer is a new one, which keeps the graph that it places.
         """
 
     @property
@@ -286,14 +288,13 @@ class Concrete:
 
     def placement(self) -> dict[Operation, Device]:
         """Returns the device of each operation."""
-        return place_step(self.graph, self._request, *self._placing(), Deadline(self._timeout))
+        where = self._runner.backend_and_placer(self._request, self._strategy)
+        return place_step(self.graph, self._request, *where, Deadline(self._timeout))
 
     def explain(self) -> Explanation:
         """Explains the device of each operation."""
-        return explain_step(self.graph, self._request, *self._placing(), Deadline(self._timeout))
-
-    def _placing(self) -> tuple[Backend, Placer]:
-        return self._runner.placing(self._request, self._strategy)
+        where = self._runner.backend_and_placer(self._request, self._strategy)
+        return explain_step(self.graph, self._request, *where, Deadline(self._timeout))
 
 
 class PreparedCall(NamedTuple):

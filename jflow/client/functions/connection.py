@@ -42,7 +42,7 @@ _MAX_ACCESSES = 512
 
 
 @forks.guarded(
-    *("list_devices", "claim", "register", "placing", "step", "access", "create"),
+    *("list_devices", "claim", "register", "backend_and_placer", "step", "access", "create"),
     ignored=("close",),
 )
 class Connection(Carded, Closing):
@@ -302,9 +302,9 @@ class Connection(Carded, Closing):
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(),
-            *("access", "another", "calls_of", "check", "concrete", "create", "default_device"),
-            *("disable_reconnect", "first_task", "has_one_device", "incarnation"),
-            *("is_lost", "is_open", "keeps_weak_types", "members", "note", "peek", "placing"),
+            *("access", "another", "backend_and_placer", "calls_of", "check", "concrete", "create"),
+            *("default_device", "disable_reconnect", "first_task", "has_one_device"),
+            *("incarnation", "is_lost", "is_open", "keeps_weak_types", "members", "note", "peek"),
             *("publish_coordinator", "register", "reopen", "restore_state", "save_state"),
             *("session", "sharding_of", "step", "timeout", "unnamed", "variables"),
         )
@@ -325,11 +325,13 @@ class Connection(Carded, Closing):
     ) -> Executable:
         """Compiles and registers a step of a graph; `strategy` defaults to the connection's."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
-            placing = self.placing(request, strategy)
-            return register_step(graph, request, *placing, deadline, title=title)
+            where = self.backend_and_placer(request, strategy)
+            return register_step(graph, request, *where, deadline, title=title)
 
-    def placing(self, request: StepRequest, strategy: Strategy | None) -> tuple[Backend, Placer]:
-        """Returns the backend and the placer of a step of a graph; see `Runner.placing`."""
+    def backend_and_placer(
+        self, request: StepRequest, strategy: Strategy | None
+    ) -> tuple[Backend, Placer]:
+        """See `Runner.backend_and_placer`."""
         return self._backend, placer_of(self._config, strategy or self._strategy, request.fetches)
 
     def _placer(self) -> Placer:
