@@ -72,7 +72,7 @@ class Tables:
         self.arrays: EntryTable[Array] = EntryTable()
         self.programs: EntryTable[ProgramEntry] = EntryTable()
         self.blobs: EntryTable[bytes] = EntryTable()
-        self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
+        self._known: dict[jex.ClosedJaxpr, int] = {}
         self._alive: list[Any] = []  # so that ids are not reused
         self._depth = special.Depth()
         self._in_spanning = False
@@ -115,12 +115,10 @@ class Tables:
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
         """Returns the index of a program, which follows the programs that it refers to."""
-        known_entry = self._known.get(id(jaxpr))
-        if known_entry is not None:
-            return known_entry[1]
-        entry = self._program(jaxpr)
-        index = self.programs.add(repr(entry), lambda: entry)
-        self._known[id(jaxpr)] = jaxpr, index
+        index = self._known.get(jaxpr)
+        if index is None:
+            entry = self._program(jaxpr)
+            index = self._known[jaxpr] = self.programs.add(repr(entry), lambda: entry)
         return index
 
     def _program(self, closed: jex.ClosedJaxpr) -> ProgramEntry:
