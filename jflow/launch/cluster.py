@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jflow.base import forks
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.cluster.jobs import numbered_tasks
 from jflow.base.handles import Closing
@@ -68,11 +68,11 @@ class StartedCluster(Carded, Closing):
     def _card(self) -> Card:
         rows = [
             (str(task), self._spec.task_address(task.job, task.index), *self._process_facts(task))
-            for task in self._tasks[:MAX_ROWS]
+            for task in self._tasks
         ]
         head = ("task", "address", *self._process_head)
         facts = (("name", self._name), ("target", self.target(*self._default_task)))
-        table = CardTable("tasks", head, rows, len(self._tasks), is_open=True)
+        table = CardTable("tasks", head, rows, is_open=True)
         return Card(type(self).__name__, "", facts, (table,))
 
     _process_head: ClassVar[Sequence[str]] = ()

@@ -15,7 +15,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.base import forks
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.cluster import DeviceSpec, Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
@@ -281,10 +281,9 @@ class Connection(Carded, Closing):
         return f"<jflow.Connection {state}to {self._target or 'this process'}>"
 
     def _card(self) -> Card:
-        refs = [*self._created.values()]
         rows = [
             (ref.name, str(ref.shape), ref.dtype.name, ref.container, str(ref.spec))
-            for ref in refs[:MAX_ROWS]
+            for ref in [*self._created.values()]
         ]
         lost = "lost: the next call connects again" if self.is_lost else "open"
         facts = (
@@ -296,7 +295,7 @@ class Connection(Carded, Closing):
             ("functions", f"{len(self._calls):,} compiled here"),
         )
         head = ("name", "shape", "dtype", "container", "device")
-        own = CardTable("variables made here", head, rows, len(refs))
+        own = CardTable("variables made here", head, rows)
         return Card("Connection", "", facts, (own,))
 
     def __dir__(self) -> list[str]:
