@@ -242,12 +242,12 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    from jflow.client.runtime import checked_target  # noqa: PLC0415
     from jflow.client.runtime.calibration_file import (  # noqa: PLC0415
         calibration_path,
         read_calibration,
         write_calibration,
     )
+    from jflow.client.runtime.target import checked_target  # noqa: PLC0415
     from jflow.lab.calibration import calibrate, calibration_report  # noqa: PLC0415 - as in _demo
     from jflow.launch import LocalCluster  # noqa: PLC0415
 

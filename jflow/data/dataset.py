@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.values import TensorSpec
 from jflow.data import element as elements
 from jflow.data import sources
@@ -447,10 +447,9 @@ class Dataset(Carded):
         return f"<jflow.data.Dataset {' | '.join(self.transforms)}>"
 
     def _card(self) -> Card:
-        rows = [(str(number), text) for number, text in enumerate(self.transforms[:MAX_ROWS], 1)]
+        rows = [(str(number), text) for number, text in enumerate(self.transforms, 1)]
         spec = self.__dict__.get("element_spec")  # known once it was asked for; that may read
-        head = ("number", "transformation")
-        table = CardTable("steps", head, rows, len(self.transforms), is_open=True)
+        table = CardTable("steps", ("number", "transformation"), rows, is_open=True)
         return Card("data.Dataset", "", (("elements", spec),), (table,))
 
     def _start(self) -> Cursor:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from jflow.data.engine import grain
 from jflow.data.stream import State
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.state.records import CsvBlocks, ParquetBlocks, Records, open_records
+from jflow.state.records import (
+    CsvBlocks,
+    ParquetBlocks,
+    Records,
+    TFRecordOptions,
+    compression_of,
+    open_records,
+)
 from jflow.state.records.allowed_directories import AllowedDirectories
 
 READERS = {
@@ -139,6 +147,24 @@ def records_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> F
 def _next_record(reader: Records) -> bytes | None:
     record = reader.read()
     return None if record is None else record[1]
+
+
+def tf_record_iterator(
+    path: str | os.PathLike[str], options: TFRecordOptions | str | None = None
+) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file.
+
+    Args:
+      path: path of the file.
+      options: its compression.
+
+    Raises:
+      NotFoundError: if there is no such file.
+      DataLossError: if it is damaged, after the records before.
+    """
+    compression = {"compression": compression_of(options)}
+    with closing(records_of("tfrecord", [os.fspath(path)], compression)) as records:
+        yield from records
 
 
 class Blocks(Reader, Protocol):

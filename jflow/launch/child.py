@@ -1,9 +1,9 @@
 """The process of one task of a cluster: `python -m jflow.launch.child JOB INDEX [CLUSTER]`.
 
-Without a cluster it listens on the loopback interface, on a port that the system chooses. It
-writes its address, or why it cannot start, to standard output, reads the cluster from a line of
-standard input, and serves until its server is told to stop or that input ends: the parent has
-closed it, or has ended.
+Without a cluster it listens on the loopback interface, on a port that the system chooses, writes
+its address to standard output, and reads the cluster from a line of standard input. It writes there
+that it is ready, or why it cannot start, and serves until its server is told to stop or that input
+ends: the parent has closed it, or has ended.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ def main(server_type: Callable[..., Server] = Server) -> int:
         _tell({"error": int(error.error_code), "message": error.message})
         return 0
     with server:
-        _tell({"address": server.cluster_spec.task_address(job, index)})
-        line = sys.stdin.readline()
-        if not line:
-            return 0
-        server.connect(json.loads(line)["cluster"])
+        if not sys.argv[3:]:
+            _tell({"address": server.cluster_spec.task_address(job, index)})
+            line = sys.stdin.readline()
+            if not line:
+                return 0
+            server.connect(json.loads(line)["cluster"])
         if restarts:
             server.leave_when_stuck()
         _tell({"ready": True})

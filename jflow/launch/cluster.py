@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jflow.base import forks
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.cluster.jobs import numbered_tasks
 from jflow.base.handles import Closing
@@ -68,11 +68,11 @@ class StartedCluster(Carded, Closing):
     def _card(self) -> Card:
         rows = [
             (str(task), self._spec.task_address(task.job, task.index), *self._process_facts(task))
-            for task in self._tasks[:MAX_ROWS]
+            for task in self._tasks
         ]
         head = ("task", "address", *self._process_head)
         facts = (("name", self._name), ("target", self.target(*self._default_task)))
-        table = CardTable("tasks", head, rows, len(self._tasks), is_open=True)
+        table = CardTable("tasks", head, rows, is_open=True)
         return Card(type(self).__name__, "", facts, (table,))
 
     _process_head: ClassVar[Sequence[str]] = ()
@@ -101,6 +101,18 @@ _POLL_S = 0.01
 def log_name(task: Task) -> str:
     """Returns the name of a task's log file, such as "worker-1.log"."""
     return f"{task.job}-{task.index}.log"
+
+
+def said(task: Task, line: str | bytes, key: str) -> Any:
+    """Returns the value of a key in what the process of a task has said.
+
+    Raises:
+      OpError: the error with which it failed to start.
+    """
+    message = json.loads(line)
+    if "error" in message:
+        raise from_code(message["error"], message["message"], task=str(task))
+    return message[key]
 
 
 class Child:
@@ -149,10 +161,7 @@ class Child:
         line = self.process.stdout.readline()
         if not line:
             raise self._ended()
-        message = json.loads(line)
-        if "error" in message:
-            raise from_code(message["error"], message["message"], task=str(self.task))
-        return message[key]
+        return said(self.task, line, key)
 
     def close(self) -> None:
         """Tells the process to exit. May be called again."""
@@ -285,10 +294,8 @@ class LocalCluster(StartedCluster):
         former_child.process.kill()
         former_child.wait(_STOP_TIMEOUT_S)
         with self._starting():
-            child = self._children[task] = self._started(task, self._spec)
-            child.listen("address")
-            child.tell({"cluster": self._spec.as_dict()})
-            child.listen("ready")
+            self._children[task] = self._started(task, self._spec)
+            self._children[task].listen("ready")
 
     def stop(self) -> None:
         """Ends all processes and waits for them. May be called again."""
@@ -322,21 +329,16 @@ class LocalCluster(StartedCluster):
         watchdog.start()
         try:
             yield
-        except (ConnectionError, UnavailableError) as error:
+        except BaseException as error:
             watchdog.cancel()
             self.stop()
-            if is_late:
+            if is_late and isinstance(error, ConnectionError | UnavailableError):
                 late = f"not started within {self._timeout} s: {error}"
                 raise DeadlineExceededError(late) from error
-            if isinstance(error, UnavailableError):
-                raise
-            raise UnavailableError(str(error)) from error
-        except BaseException:
-            watchdog.cancel()
-            self.stop()
+            if isinstance(error, ConnectionError):
+                raise UnavailableError(str(error)) from error
             raise
-        finally:
-            watchdog.cancel()
+        watchdog.cancel()
 
     def _introduce(self, on_ready: Callable[[str, str], object]) -> ClusterSpec:
         """Collects the address of every child, sends the cluster to all, and awaits them."""

@@ -123,18 +123,26 @@ class ChiefWatch(Closing):
       cluster: the cluster.
       chief: the task that is watched.
       limit: how long the chief may be away, in seconds.
+      over: set when the program is over, or this gives up.
       is_served: whether `own` has a server, which the chief stops when it is done; if not, the
         program is over when no task of the cluster responds any more.
 
     Attributes:
-      over: set when the program is over, or this gives up.
+      over: as given.
       error: why it gave up; None if it did not.
     """
 
     def __init__(
-        self, own: Task, cluster: ClusterSpec, chief: Task, limit: float, *, is_served: bool
+        self,
+        own: Task,
+        cluster: ClusterSpec,
+        chief: Task,
+        limit: float,
+        over: threading.Event,
+        *,
+        is_served: bool,
     ) -> None:
-        self.over = threading.Event()
+        self.over = over
         self.error: OpError | None = None
         self._own = own
         self._cluster = cluster

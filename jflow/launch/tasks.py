@@ -45,16 +45,9 @@ def run_chief(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
 
 def run_worker(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
     """Runs another task: serves until the chief is done, and calls `function` if there is one."""
-    cluster, result = assigned.role.cluster_spec, None
-    with (
-        _server(assigned) as server,
-        ChiefWatch(
-            assigned.own, cluster, assigned.chief, assigned.timeout, is_served=True
-        ) as watch,
-    ):
-        ending = threading.Thread(
-            target=_end_with, args=(server, watch, assigned.role.done), daemon=True
-        )
+    result = None
+    with _server(assigned) as server, _watch(assigned, is_served=True) as watch:
+        ending = threading.Thread(target=_end_with, args=(server, watch), daemon=True)
         ending.start()
         if function is None:
             exempt_from_collection()
@@ -78,33 +71,30 @@ def _server(assigned: RoleOfTask) -> Server:
     return Server(assigned.role.cluster_spec, assigned.own.job, assigned.own.index)
 
 
-def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
+def _watch(assigned: RoleOfTask, *, is_served: bool) -> ChiefWatch:
+    """Watches the chief; sets `done` of the role when the program is over."""
+    role, own, chief, limit = assigned
+    return ChiefWatch(own, role.cluster_spec, chief, limit, role.done, is_served=is_served)
+
+
+def _end_with(server: Server, watch: ChiefWatch) -> None:
     """Closes the watch when the server stops, and stops the server when the watch gives up."""
     while not server.join(_POLL_S):
         if watch.over.is_set():
             server.stop()
     watch.close()
-    done.set()
 
 
 def run_evaluator(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
-    """Runs an evaluator, which serves nothing; sets `done` when the program is over."""
+    """Runs an evaluator, which serves nothing."""
     role, own = assigned.role, assigned.own
     if function is None:
         raise ValueError(
             f"this process is {own} by {role.source}, and the program has no part for it; give "
             "jflow.run a function as evaluator, or start no evaluator"
         )
-    with ChiefWatch(
-        own, role.cluster_spec, assigned.chief, assigned.timeout, is_served=False
-    ) as watch:
-        threading.Thread(target=_set_when_over, args=(watch, role.done), daemon=True).start()
+    with _watch(assigned, is_served=False) as watch:
         result = function(role)
         if watch.error is not None:
             raise watch.error
     return result
-
-
-def _set_when_over(watch: ChiefWatch, done: threading.Event) -> None:
-    watch.over.wait()
-    done.set()

@@ -11,23 +11,19 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.cluster import DeviceSpec
 from jflow.base.values import TensorSpec, from_physical
 from jflow.client.eager import EagerVariable
-from jflow.client.export.archive import Archive, read_archive, write_archive
+from jflow.client.export.archive import Archive, write_archive
 from jflow.client.export.document import Aval, Document, LiteralEntry, Node
-from jflow.client.export.graph_reading import check_document, sharding_of_entry
+from jflow.client.export.graph_reading import open_archive
 from jflow.client.export.graph_writing import write_graph
-from jflow.client.export.params import decode_param
-from jflow.client.export.primitives import OWN, check_params
 from jflow.client.export.reading import ProgramReader
 from jflow.client.functions import Function, function
 from jflow.client.functions.current import current
 from jflow.client.ops import Variable, placeholder
-from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
+from jflow.compiler.graph import Graph, Operation, Tensor, tracing
 from jflow.compiler.graph.primitives import HANDLES, constant_p, group_p, host_p, placeholder_p
 from jflow.compiler.graph.request import Request, request_scope
-from jflow.errors import InvalidArgumentError
 
 
 def save(fun: Callable[..., Any], path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
@@ -87,15 +83,7 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
       DataLossError: if a part of it is damaged or missing.
       FailedPreconditionError: if `jax_enable_x64` is not what it was.
     """
-    name = os.fspath(path)
-    archive = read_archive(name)
-    check_document(name, archive)
-    if archive.document.kind != "function" or len(archive.document.signatures) != 1:
-        raise InvalidArgumentError(
-            f"{name!r}: expected an exported function, got an exported graph; use "
-            "jflow.export.load_graph"
-        )
-    return ExportedFunction(archive)
+    return ExportedFunction(open_archive(os.fspath(path), "function"))
 
 
 class ExportedFunction:
@@ -200,8 +188,7 @@ class _Evaluation:
 
     def __init__(self, archive: Archive, symbols: dict[str, Any]) -> None:
         self._document = archive.document
-        self._connection = current()
-        self.reader = ProgramReader(archive, self._variable, self._resource, symbols)
+        self.reader = ProgramReader(archive, current(), symbols)
         self._values: dict[int, Any] = {}
 
     def set_argument(self, number: int, value: Any, aval_number: int) -> None:
@@ -226,7 +213,7 @@ class _Evaluation:
         number = 0
         for node in self._document.nodes:
             if node.primitive != placeholder_p.name:
-                spec = DeviceSpec.parse(node.device)
+                spec = self.reader.spec(node.device)
                 with request_scope(Request((spec,) if not spec.is_empty else ())):
                     results = self._evaluate_node(node)
                 self._values.update(enumerate(results, number))
@@ -240,13 +227,9 @@ class _Evaluation:
         if not node.primitive:
             program = self.reader.program(-1 if node.program is None else node.program)
             return list(jex.jaxpr_as_fun(program)(*inputs))
-        primitive = OWN.get(node.primitive)
-        if primitive is None:
-            raise self.reader.error(f"there is no primitive {node.primitive!r:.80}")
+        primitive, params = self.reader.own(node)
         if primitive in HANDLES or primitive is group_p:
             return []
-        params = {key: decode_param(value, self.reader) for key, value in node.params.items()}
-        check_params(primitive, params)
         if primitive is constant_p:
             aval = self.reader.aval(node.outputs[0])
             return [jnp.asarray(from_physical(params["value"], aval.dtype))]
@@ -254,25 +237,3 @@ class _Evaluation:
             params["outputs"] = tuple(self.reader.aval(i) for i in node.outputs)
         results = primitive.bind(*inputs, **params)
         return list(results) if primitive.multiple_results else [results]
-
-    def _variable(self, index: int) -> VariableRef:
-        entry = self._document.variables[index]
-        aval = self.reader.aval(entry.aval)
-        assert aval.shape is not None
-        spec = DeviceSpec.parse(entry.device)
-        sharding = sharding_of_entry(entry, len(aval.shape), spec)
-        return VariableRef(
-            entry.name, entry.container, aval.shape, aval.dtype, spec, self._connection, sharding
-        )
-
-    def _resource(self, index: int) -> ResourceRef:
-        entry = self._document.resources[index]
-        return ResourceRef(
-            entry.kind,
-            entry.name,
-            entry.container,
-            entry.definition,
-            entry.is_shared,
-            DeviceSpec.parse(entry.device),
-            self._connection,
-        )

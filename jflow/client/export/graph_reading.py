@@ -8,29 +8,34 @@ from typing import Any
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.values import SaveSliceInfo, is_switched_off
-from jflow.client.export.archive import Archive
-from jflow.client.export.document import VERSION, LiteralEntry, Node, VariableEntry
+from jflow.client.export.archive import Archive, read_archive
+from jflow.client.export.document import VERSION, LiteralEntry, Node
 from jflow.client.export.members import read_members
-from jflow.client.export.params import decode_param
-from jflow.client.export.primitives import OWN, check_params, check_types
+from jflow.client.export.primitives import check_types
 from jflow.client.export.reading import ProgramReader
 from jflow.client.ops import Variable
 from jflow.client.stateful import GraphVariable
-from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef
+from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.importing import Imported, add_equation, add_primitive, taken_names
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
-from jflow.plan.state import check_sharding
+
+_LOADERS = {"graph": "jflow.export.load_graph", "function": "jflow.export.load"}
 
 
-def check_document(path: str, archive: Archive) -> None:
-    """Checks that a document's version and JAX settings are those of this process.
+def open_archive(path: str, kind: str) -> Archive:
+    """Reads the archive of a graph or a function of this version and these settings of JAX.
+
+    Args:
+      path: the file.
+      kind: "graph" or "function", which it has to be.
 
     Raises:
-      InvalidArgumentError: if the version of the format is another one.
+      InvalidArgumentError: if the version of the format, or what it has, is another one.
       FailedPreconditionError: if `jax_enable_x64` is different here.
+      OpError: as `read_archive`.
     """
+    archive = read_archive(path)
     document = archive.document
     if document.version != VERSION:
         raise InvalidArgumentError(
@@ -42,6 +47,16 @@ def check_document(path: str, archive: Archive) -> None:
             f"{path!r} was written with jax_enable_x64={document.has_64_bits}; call "
             f"jax.config.update('jax_enable_x64', {document.has_64_bits}) before reading it"
         )
+    if document.kind != kind:
+        raise InvalidArgumentError(
+            f"{path!r}: expected an exported {kind}, got an exported {document.kind}; use "
+            f"{_LOADERS[document.kind]}"
+        )
+    if len(document.signatures) != (kind == "function"):
+        raise InvalidArgumentError(
+            f"{path!r} is malformed: it is a {kind} with {len(document.signatures)} signatures"
+        )
+    return archive
 
 
 class GraphReader:
@@ -58,20 +73,16 @@ class GraphReader:
         self._document = archive.document
         self._graph = graph
         self._prefix = prefix
-        self._clear_devices = clear_devices
-        self._reader = ProgramReader(
-            archive, self._variable, self._resource, clear_devices=clear_devices
-        )
+        self._reader = ProgramReader(archive, graph, prefix=prefix, clear_devices=clear_devices)
         self._operations: list[Operation] = []
         self._tensors: list[Tensor] = []
-        self._variables: dict[int, VariableRef] = {}
-        self._resources: dict[int, ResourceRef] = {}
         self._objects: dict[int, Variable] = {}
+        # By operation what it is the handle of.
         self._handles: dict[int, list[tuple[Callable[[int], Any], int]]] = {}
         for index, variable in enumerate(self._document.variables):
-            self._handles.setdefault(variable.node, []).append((self._variable, index))
+            self._handles.setdefault(variable.node, []).append((self._reader.variable, index))
         for index, resource in enumerate(self._document.resources):
-            self._handles.setdefault(resource.node, []).append((self._resource, index))
+            self._handles.setdefault(resource.node, []).append((self._reader.resource, index))
 
     def read(self) -> None:
         """Adds all operations, then the members of the collections.
@@ -91,7 +102,7 @@ class GraphReader:
             try:
                 op = self._add_node(node)
             except (TypeError, ValueError, KeyError) as error:
-                raise self._error(node, str(error)) from error
+                raise self._reader.error_of(node, str(error)) from error
             self._operations.append(op)
             self._tensors.extend(op.outputs)
         self._reserve_scopes()
@@ -115,11 +126,11 @@ class GraphReader:
 
     def _add_node(self, node: Node) -> Operation:
         if any(not 0 <= i < len(self._operations) for i in node.controls):
-            raise self._error(node, "it waits for an operation that is not before it")
+            raise self._reader.error_of(node, "it waits for an operation that is not before it")
         imported = Imported(
             self._prefix + node.name,
             tuple(self._operations[i] for i in node.controls),
-            self._device(node.device),
+            self._reader.spec(node.device),
             tuple(self._prefix + name for name in node.colocated),
             node.location,
         )
@@ -131,79 +142,34 @@ class GraphReader:
         avals = [self._reader.aval(number) for number in node.outputs]
         types = [(tensor.aval.shape, tensor.dtype) for tensor in op.outputs]
         if types != [(aval.shape, aval.dtype) for aval in avals]:
-            raise self._error(node, f"it gives {types!r:.200}, expected {avals!r:.200}")
+            raise self._reader.error_of(node, f"it gives {types!r:.200}, expected {avals!r:.200}")
         return op
 
     def _own(self, node: Node, imported: Imported, inputs: list[Any]) -> Operation:
-        primitive = OWN.get(node.primitive)
-        if primitive is None:
-            raise self._error(node, f"there is no primitive {node.primitive!r:.80}")
-        params = {key: decode_param(value, self._reader) for key, value in node.params.items()}
-        check_params(primitive, params)
+        primitive, params = self._reader.own(node)
         avals = [self._reader.aval(number) for number in node.outputs]
         check_types(primitive, params, [x.aval for x in inputs], avals)
         op = add_primitive(self._graph, primitive, inputs, avals, imported, params)
-        self._declare(len(self._operations), op)
+        for ref_of, index in self._handles.get(len(self._operations), ()):
+            self._graph.declare(ref_of(index), op)
         return op
 
     def _add_program(self, node: Node, imported: Imported, inputs: list[Any]) -> Operation:
         if node.program is None or not 0 <= node.program < len(self._document.programs):
-            raise self._error(node, f"there is no program {node.program}")
+            raise self._reader.error_of(node, f"there is no program {node.program}")
         program = self._reader.operation(node.program)
         types = [(var.aval.shape, var.aval.dtype) for var in inputs]
         if types != [(aval.shape, aval.dtype) for aval in program.in_avals]:
-            raise self._error(node, f"its program takes {program.in_avals}, not {types!r:.200}")
+            what = f"its program takes {program.in_avals}, not {types!r:.200}"
+            raise self._reader.error_of(node, what)
         return add_equation(self._graph, program, inputs, imported)
 
     def _input(self, node: Node, atom: int | LiteralEntry) -> Any:
         if isinstance(atom, LiteralEntry):
             return jex.Literal(self._reader.scalar(atom), self._reader.aval(atom.aval))
         if not 0 <= atom < len(self._tensors):
-            raise self._error(node, f"it takes tensor {atom}, which is not before it")
+            raise self._reader.error_of(node, f"it takes tensor {atom}, which is not before it")
         return self._tensors[atom].var
-
-    def _device(self, name: str) -> DeviceSpec:
-        return DeviceSpec() if self._clear_devices else DeviceSpec.parse(name)
-
-    # State ------------------------------------------------------------------------------------
-
-    def _declare(self, number: int, op: Operation) -> None:
-        """Declares an operation as the handle of the variables and resources that name it."""
-        for ref_of, index in self._handles.get(number, ()):
-            self._graph.declare(ref_of(index), op)
-
-    def _variable(self, index: int) -> VariableRef:
-        if index not in self._variables:
-            entry = self._document.variables[index]
-            aval = self._reader.aval(entry.aval)
-            assert aval.shape is not None
-            name = self._prefix + entry.name if entry.is_own else entry.name
-            device = self._device(entry.device)
-            self._variables[index] = VariableRef(
-                name,
-                entry.container,
-                aval.shape,
-                aval.dtype,
-                device,
-                self._graph,
-                sharding_of_entry(entry, len(aval.shape), device),
-            )
-        return self._variables[index]
-
-    def _resource(self, index: int) -> ResourceRef:
-        if index not in self._resources:
-            entry = self._document.resources[index]
-            name = entry.name if entry.is_shared else self._prefix + entry.name
-            self._resources[index] = ResourceRef(
-                entry.kind,
-                name,
-                entry.container,
-                entry.definition,
-                entry.is_shared,
-                self._device(entry.device),
-                self._graph,
-            )
-        return self._resources[index]
 
     # What refers to operations ------------------------------------------------------------------
 
@@ -228,7 +194,7 @@ class GraphReader:
     def _object(self, index: int) -> Variable:
         if index not in self._objects:
             entry = self._document.objects[index]
-            ref = self._variable(entry.variable)
+            ref = self._reader.variable(entry.variable)
             operations = GraphVariable.of_parts(
                 self._graph.handle_of(ref),
                 ref,
@@ -244,21 +210,3 @@ class GraphReader:
                 )
             self._objects[index] = Variable.of_operations(operations, entry.is_trainable, info)
         return self._objects[index]
-
-    def _error(self, node: Node, what: str) -> InvalidArgumentError:
-        return self._reader.error(f"operation {node.name!r}: {what}")
-
-
-def sharding_of_entry(entry: VariableEntry, n_dimensions: int, device: DeviceSpec) -> str:
-    """Returns the sharding of a variable, "" if it is not imported on a mesh.
-
-    Raises:
-      InvalidArgumentError: if it does not fit the mesh or the dimensions.
-    """
-    if not entry.sharding or device.type != MESH:
-        return ""
-    try:
-        check_sharding(entry.sharding, device.axes or (), n_dimensions)
-    except ValueError as error:
-        raise InvalidArgumentError(f"variable {entry.name!r}: {error}") from None
-    return entry.sharding

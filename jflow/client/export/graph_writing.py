@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,6 @@ from jflow.client.export.archive import Archive
 from jflow.client.export.document import (
     VERSION,
     Document,
-    LiteralEntry,
     Member,
     Node,
     ResourceEntry,
@@ -27,7 +27,7 @@ from jflow.client.export.document import (
 from jflow.client.export.members import write_members
 from jflow.client.export.params import UnexportableError, UnwritableError, encode_param
 from jflow.client.export.primitives import OWN
-from jflow.client.export.writing import Tables
+from jflow.client.export.writing import EntryTable, Tables
 from jflow.client.ops import Variable
 from jflow.client.stateful import GraphVariable
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, request
@@ -55,12 +55,9 @@ class _GraphWriter:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._tables = Tables(self._variable, self._resource)
-        self._variables: dict[VariableRef, int] = {}
-        self._resources: dict[ResourceRef, int] = {}
-        self._variable_entries: list[VariableEntry] = []
-        self._resource_entries: list[ResourceEntry] = []
-        self._objects: dict[Variable, int] = {}
-        self._object_entries: list[VariableObject] = []
+        self._variables: EntryTable[VariableEntry] = EntryTable()
+        self._resources: EntryTable[ResourceEntry] = EntryTable()
+        self._objects: EntryTable[VariableObject] = EntryTable()
         self._operations = graph.get_operations()
         self._numbers = {op: i for i, op in enumerate(self._operations)}
         self._tensors: dict[Any, int] = {}
@@ -82,10 +79,10 @@ class _GraphWriter:
             tuple(tables.avals),
             tables.entries,
             tuple(tables.programs),
-            tuple(self._variable_entries),
-            tuple(self._resource_entries),
+            tuple(self._variables),
+            tuple(self._resources),
             tuple(nodes),
-            tuple(self._object_entries),
+            tuple(self._objects),
             collections,
             records,
         )
@@ -125,7 +122,8 @@ class _GraphWriter:
             params = {key: self._param(key, value) for key, value in eqn.params.items()}
             inputs = self._tables.atoms(eqn.invars, self._tensors)
         else:
-            name, program, inputs = "", self._program(eqn), self._inputs(op)
+            name, program = "", self._program(eqn)
+            inputs = tuple(self._tensors[tensor.var] for tensor in op.inputs)
         for tensor in op.outputs:
             self._tensors[tensor.var] = len(self._tensors)
         return Node(
@@ -155,45 +153,38 @@ class _GraphWriter:
         unplaced_eqn = request.replaced(eqn, window).replace(invars=atoms)
         return self._tables.program(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn]))
 
-    def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:
-        return tuple(self._tensors[tensor.var] for tensor in op.inputs)
-
     # State ------------------------------------------------------------------------------------
 
     def _variable(self, ref: VariableRef) -> int:
-        if ref not in self._variables:
-            handle = self._numbers[self._graph.handle_of(ref)]
-            self._variables[ref] = len(self._variable_entries)
-            device = str(ref.spec)
-            self._variable_entries.append(
-                VariableEntry(
-                    ref.name,
-                    ref.container,
-                    device,
-                    self._tables.aval(ref.aval),
-                    handle,
-                    ref.owner is self._graph,
-                    ref.sharding,
-                )
-            )
-        return self._variables[ref]
+        return self._variables.add(
+            ref,
+            lambda: VariableEntry(
+                ref.name,
+                ref.container,
+                str(ref.spec),
+                self._tables.aval(ref.aval),
+                self._handle(ref),
+                ref.owner is self._graph,
+                ref.sharding,
+            ),
+        )
 
     def _resource(self, ref: ResourceRef) -> int:
-        if ref not in self._resources:
-            handle = self._numbers[self._graph.handle_of(ref)]
-            self._resources[ref] = len(self._resource_entries)
-            self._resource_entries.append(
-                ResourceEntry(
-                    ref.kind,
-                    ref.name,
-                    ref.container,
-                    str(ref.spec),
-                    ref.definition,
-                    ref.is_shared,
-                    handle,
-                )
-            )
-        return self._resources[ref]
+        return self._resources.add(
+            ref,
+            lambda: ResourceEntry(
+                ref.kind,
+                ref.name,
+                ref.container,
+                str(ref.spec),
+                ref.definition,
+                ref.is_shared,
+                self._handle(ref),
+            ),
+        )
+
+    def _handle(self, ref: VariableRef | ResourceRef) -> int:
+        return self._numbers[self._graph.handle_of(ref)]
 
     # What refers to operations ------------------------------------------------------------------
 
@@ -208,7 +199,7 @@ class _GraphWriter:
         if isinstance(value, Operation) and value.graph is self._graph:
             return {"operation": self._numbers[value]}
         if isinstance(value, Variable) and isinstance(value.operations, GraphVariable):
-            return {"variable": self._object(value)}
+            return {"variable": self._objects.add(value, partial(self._object, value))}
         if value is None or type(value) in (bool, int, float, str, bytes):
             return value
         if type(value) is tuple or type(value) is list:
@@ -218,17 +209,13 @@ class _GraphWriter:
             return {"dict": [[key, self.encode(item)] for key, item in value.items()]}
         raise TypeError(f"no written form for {value!r:.80}")
 
-    def _object(self, variable: Variable) -> int:
-        if variable not in self._objects:
-            info = variable.save_slice_info
-            entry = VariableObject(
-                self._variable(variable.operations.ref),
-                self._tensors[variable.initial_value.var],
-                self._numbers[variable.initializer],
-                self._tensors[variable.graph_element().var],
-                variable.trainable,
-                None if info is None else Slice(**dataclasses.asdict(info)),
-            )
-            self._objects[variable] = len(self._object_entries)
-            self._object_entries.append(entry)
-        return self._objects[variable]
+    def _object(self, variable: Variable) -> VariableObject:
+        info = variable.save_slice_info
+        return VariableObject(
+            self._variable(variable.operations.ref),
+            self._tensors[variable.initial_value.var],
+            self._numbers[variable.initializer],
+            self._tensors[variable.graph_element().var],
+            variable.trainable,
+            None if info is None else Slice(**dataclasses.asdict(info)),
+        )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from jflow.client.export.archive import read_archive, write_archive
-from jflow.client.export.graph_reading import GraphReader, check_document
+from jflow.client.export.archive import write_archive
+from jflow.client.export.graph_reading import GraphReader, open_archive
 from jflow.client.export.graph_writing import write_graph
 from jflow.compiler.graph import Graph, get_default_graph
-from jflow.errors import InvalidArgumentError
 
 _SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
@@ -52,13 +51,7 @@ def load_graph(
       FailedPreconditionError: if `jax_enable_x64` is not what it was.
       ValueError: if the graph has an operation of such a name already, or the scope is no name.
     """
-    name = os.fspath(path)
-    archive = read_archive(name)
-    check_document(name, archive)
-    if archive.document.kind != "graph":
-        raise InvalidArgumentError(
-            f"{name!r}: expected an exported graph, got an exported function; use jflow.export.load"
-        )
+    archive = open_archive(os.fspath(path), "graph")
     graph = get_default_graph()
     prefix = ""
     if import_scope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +79,3 @@ def _member(member: Member, decode: Decode) -> Any:
         raise InvalidArgumentError(
             f"malformed exported graph: a member of the kind {member.kind!r}: {error}"
         ) from error
-
-
-def reference(kind: str, number: int) -> Mapping[str, int]:
-    """Returns the written form of a reference to an operation, tensor or variable."""
-    return {kind: number}

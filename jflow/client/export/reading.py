@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax.export
 import jax.extend.core as jex
 import numpy as np
 
+from jflow.base.cluster import MESH, DeviceSpec
 from jflow.base.values import AbstractValue, Array, HostArray, host_abstract, parsed_dim
 from jflow.client.export import special
 from jflow.client.export.archive import Archive
@@ -21,13 +22,17 @@ from jflow.client.export.document import (
     WINDOW_KEY,
     Equation,
     LiteralEntry,
+    Node,
     ProgramEntry,
+    ResourceEntry,
+    VariableEntry,
 )
 from jflow.client.export.params import decode_param, dtype_of
-from jflow.client.export.primitives import primitives
+from jflow.client.export.primitives import OWN, check_params, primitives
 from jflow.compiler.graph import ResourceRef, VariableRef, device, loop
 from jflow.compiler.graph.request import empty_request_scope
 from jflow.errors import InvalidArgumentError
+from jflow.plan.state import check_sharding
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla import jaxprs
 
@@ -37,21 +42,23 @@ class ProgramReader:
 
     Args:
       archive: the file's content.
-      variable, resource: give the variable or resource of an index.
+      owner: what the variables and resources belong to: a graph or a connection.
       symbols: sizes for symbols in the document; others are new symbols of this process.
-      clear_devices: whether to leave out the requested devices in bodies of loops.
+      prefix: what the names of variables and resources begin with, unless they are shared.
+      clear_devices: whether to leave out the requested devices.
     """
 
     def __init__(
         self,
         archive: Archive,
-        variable: Callable[[int], VariableRef],
-        resource: Callable[[int], ResourceRef],
+        owner: Any,
         symbols: dict[str, Any] | None = None,
+        *,
+        prefix: str = "",
         clear_devices: bool = False,
     ) -> None:
-        self.variable = variable
-        self.resource = resource
+        self._owner = owner
+        self._prefix = prefix
         self._clear_devices = clear_devices
         self._archive = archive
         self._document = archive.document
@@ -59,6 +66,8 @@ class ProgramReader:
         self._avals: dict[int, AbstractValue] = {}
         self._programs: dict[int, jex.ClosedJaxpr] = {}
         self._exported: dict[int, jax.export.Exported] = {}
+        self._variables: dict[int, VariableRef] = {}
+        self._resources: dict[int, ResourceRef] = {}
         self._reading = len(self._document.programs)
 
     def dim(self, text: str) -> Any:
@@ -108,6 +117,60 @@ class ProgramReader:
                 raise self.error(f"programs/{index}: {error.message}") from error
             self._exported[index] = jax.export.deserialize(bytearray(valid.data))
         return self._exported[index]
+
+    def variable(self, index: int) -> VariableRef:
+        """Returns a variable by index."""
+        if index not in self._variables:
+            entry: VariableEntry = self._at(self._document.variables, index, "variable")
+            aval = self.aval(entry.aval)
+            assert aval.shape is not None
+            spec = self.spec(entry.device)
+            self._variables[index] = VariableRef(
+                self._prefix + entry.name if entry.is_own else entry.name,
+                entry.container,
+                aval.shape,
+                aval.dtype,
+                spec,
+                self._owner,
+                _sharding(entry, len(aval.shape), spec),
+            )
+        return self._variables[index]
+
+    def resource(self, index: int) -> ResourceRef:
+        """Returns a resource by index."""
+        if index not in self._resources:
+            entry: ResourceEntry = self._at(self._document.resources, index, "resource")
+            self._resources[index] = ResourceRef(
+                entry.kind,
+                entry.name if entry.is_shared else self._prefix + entry.name,
+                entry.container,
+                entry.definition,
+                entry.is_shared,
+                self.spec(entry.device),
+                self._owner,
+            )
+        return self._resources[index]
+
+    def spec(self, device_name: str) -> DeviceSpec:
+        """Returns the request of a device, which is empty if devices are left out."""
+        return DeviceSpec() if self._clear_devices else DeviceSpec.parse(device_name)
+
+    def own(self, node: Node) -> tuple[jex.Primitive, dict[str, Any]]:
+        """Returns jflow's primitive of an operation, and its parameters.
+
+        Raises:
+          InvalidArgumentError: if there is no such primitive.
+          TypeError: if it does not take such parameters.
+        """
+        primitive = OWN.get(node.primitive)
+        if primitive is None:
+            raise self.error_of(node, f"there is no primitive {node.primitive!r:.80}")
+        params = self._params(node.params)
+        check_params(primitive, params)
+        return primitive, params
+
+    def _params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: decode_param(value, self) for key, value in params.items()}
 
     def program(self, index: int) -> jex.ClosedJaxpr:
         """Returns a program by index, which may refer only to programs before it."""
@@ -180,7 +243,7 @@ class ProgramReader:
 
     def _results(self, equation: Equation, operands: list[Any]) -> list[Any]:
         name = equation.primitive
-        params = {key: decode_param(value, self) for key, value in equation.params.items()}
+        params = self._params(equation.params)
         compute: Any = special.READERS.get(name)
         if compute is None and name in primitives():
             compute = primitives()[name].bind
@@ -228,3 +291,22 @@ class ProgramReader:
         written, here = self._document.jax, jax.__version__
         versions = "" if written == here else f" (written with JAX {written}, read with {here})"
         return InvalidArgumentError(f"malformed exported graph: {what}{versions}")
+
+    def error_of(self, node: Node, what: str) -> InvalidArgumentError:
+        """Returns the error for a malformed operation."""
+        return self.error(f"operation {node.name!r}: {what}")
+
+
+def _sharding(entry: VariableEntry, n_dimensions: int, spec: DeviceSpec) -> str:
+    """Returns the sharding of a variable, "" if it is not imported on a mesh.
+
+    Raises:
+      InvalidArgumentError: if it does not fit the mesh or the dimensions.
+    """
+    if not entry.sharding or spec.type != MESH:
+        return ""
+    try:
+        check_sharding(entry.sharding, spec.axes or (), n_dimensions)
+    except ValueError as error:
+        raise InvalidArgumentError(f"variable {entry.name!r}: {error}") from None
+    return entry.sharding

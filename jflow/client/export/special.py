@@ -97,13 +97,13 @@ def _write_jvp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     if not depth.has_rules:
         return _CALL, _plain_call(body, _JVP)
     fun = _equation_function(eqn)
-    varying_positions = _differentiable_positions(body.in_avals)
+    varying_positions, derived = _differentiable_positions(body)
 
     def rule(*args: Any) -> Any:
         primals, tangents = args[: len(body.in_avals)], args[len(body.in_avals) :]
         split = _function_of_varying(fun, primals, varying_positions)
         out, slopes = jax.jvp(split, [primals[i] for i in varying_positions], list(tangents))
-        return [*out, *(slopes[i] for i in _differentiable_positions(body.out_avals))]
+        return [*out, *(slopes[i] for i in derived)]
 
     shapes = [*map(jaxprs.shape_of, body.in_avals)]
     traced = _trace_rule(rule, [*shapes, *(shapes[i] for i in varying_positions)])
@@ -115,10 +115,7 @@ def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     if not depth.has_rules:
         return _CALL, _plain_call(body, _VJP)
     fun = _equation_function(eqn)
-    varying_positions, derived = (
-        _differentiable_positions(body.in_avals),
-        _differentiable_positions(body.out_avals),
-    )
+    varying_positions, derived = _differentiable_positions(body)
 
     def rule(*args: Any) -> Any:
         primals, cotangents = args[: len(body.in_avals)], args[len(body.in_avals) :]
@@ -179,9 +176,13 @@ def _function_of_varying(
     return split
 
 
-def _differentiable_positions(avals: Sequence[Any]) -> list[int]:
-    """Returns the positions of the differentiable values."""
-    return [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
+def _differentiable_positions(body: jex.ClosedJaxpr) -> tuple[list[int], list[int]]:
+    """Returns the positions of the differentiable arguments, and those of such results."""
+
+    def positions(avals: Sequence[Any]) -> list[int]:
+        return [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
+
+    return positions(body.in_avals), positions(body.out_avals)
 
 
 def _trace_rule(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
@@ -206,10 +207,7 @@ def _call(*args: Any, body: jex.ClosedJaxpr, name: str, inline: Any, options: An
 
 
 def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> Any:
-    varying_positions, derived = (
-        _differentiable_positions(body.in_avals),
-        _differentiable_positions(body.out_avals),
-    )
+    varying_positions, derived = _differentiable_positions(body)
 
     @jax.custom_jvp
     def called(*values: Any) -> Any:
@@ -229,10 +227,7 @@ def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
 
 
 def _call_with_vjp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> Any:
-    varying_positions, derived = (
-        _differentiable_positions(body.in_avals),
-        _differentiable_positions(body.out_avals),
-    )
+    varying_positions, derived = _differentiable_positions(body)
 
     @jax.custom_vjp
     def called(*values: Any) -> Any:

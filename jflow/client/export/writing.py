@@ -71,8 +71,8 @@ class Tables:
         self.avals: EntryTable[Aval] = EntryTable()
         self.arrays: EntryTable[Array] = EntryTable()
         self.programs: EntryTable[ProgramEntry] = EntryTable()
-        self.blobs: list[bytes] = []
-        self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
+        self.blobs: EntryTable[bytes] = EntryTable()
+        self._known: dict[jex.ClosedJaxpr, int] = {}
         self._alive: list[Any] = []  # so that ids are not reused
         self._depth = special.Depth()
         self._in_spanning = False
@@ -111,19 +111,14 @@ class Tables:
 
     def blob(self, data: bytes) -> int:
         """Returns the index of a serialized StableHLO program."""
-        if data in self.blobs:
-            return self.blobs.index(data)
-        self.blobs.append(data)
-        return len(self.blobs) - 1
+        return self.blobs.add(data, lambda: data)
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
         """Returns the index of a program, which follows the programs that it refers to."""
-        known_entry = self._known.get(id(jaxpr))
-        if known_entry is not None:
-            return known_entry[1]
-        entry = self._program(jaxpr)
-        index = self.programs.add(repr(entry), lambda: entry)
-        self._known[id(jaxpr)] = jaxpr, index
+        index = self._known.get(jaxpr)
+        if index is None:
+            entry = self._program(jaxpr)
+            index = self._known[jaxpr] = self.programs.add(repr(entry), lambda: entry)
         return index
 
     def _program(self, closed: jex.ClosedJaxpr) -> ProgramEntry:
@@ -173,8 +168,8 @@ class Tables:
         except UnwritableError as reason:
             if is_loop:
                 raise UnexportableError(
-                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) runs "
-                    f"on several devices, and has {reason}, which only StableHLO for one device has"
+                    f"{_name_of(eqn)} runs on several devices, and has {reason}, which only "
+                    "StableHLO for one device has"
                 ) from None
             inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
             name, params = special.EXPORTED, self._export_equation(eqn, inputs, str(reason))
@@ -200,9 +195,8 @@ class Tables:
         if self._in_spanning and not requested.is_empty:
             if not requested.alone.is_resolved:
                 raise UnexportableError(
-                    f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) is in "
-                    "a loop over several devices, and a function or a colocation requests its "
-                    "device; give the device by name"
+                    f"{_name_of(eqn)} is in a loop over several devices, and a function or a "
+                    "colocation requests its device; give the device by name"
                 )
             entries[DEVICE_KEY] = str(requested.alone.spec)
         return entries
@@ -232,15 +226,16 @@ class Tables:
         """Exports a single equation as a function of `inputs` for all possible platforms."""
         if (mesh := mesh_required(eqn)) is not None:
             raise UnexportableError(
-                f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'}) requires "
-                f"{mesh}, and files hold no programs for meshes; leave it out of what is exported"
+                f"{_name_of(eqn)} requires {mesh}, and files hold no programs for meshes; leave it "
+                "out of what is exported"
             )
         unplaced_eqn = request.replaced(eqn, None)
         fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn])))
         module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
         if module is None:
-            what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
-            raise UnexportableError(f"{what} has {reason}, and JAX cannot export it: {cause:.200}")
+            raise UnexportableError(
+                f"{_name_of(eqn)} has {reason}, and JAX cannot export it: {cause:.200}"
+            )
         return {"program": {"exported": self.blob(module)}}
 
 
@@ -259,6 +254,11 @@ def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
 
     platforms = [platform for platform in _PLATFORMS if serialize([platform]) is not None]
     return (serialize(platforms), "") if platforms else (None, causes[-1])
+
+
+def _name_of(eqn: jex.JaxprEqn) -> str:
+    """Returns the name and the line of an equation, for messages."""
+    return f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
 
 
 def _check_context(eqn: jex.JaxprEqn) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from jflow.base.cluster import Device
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array, is_key, narrowed, physical_form
-from jflow.client.runtime.backend import Executable
-from jflow.client.runtime.steps import add_origin
+from jflow.client.runtime.backend import Backend, Executable
+from jflow.client.runtime.steps import add_origin, explain_step, place_step
 from jflow.compiler.graph import Graph, Operation, Tensor, origin, tracing
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.hoisting import hoist_state
@@ -24,7 +24,7 @@ from jflow.compiler.graph.primitives import placeholder_p
 from jflow.compiler.graph.request import empty_request_scope
 from jflow.compiler.partition import prune
 from jflow.compiler.pipeline import StepRequest
-from jflow.compiler.placement import Explanation, Strategy
+from jflow.compiler.placement import Explanation, Placer, Strategy
 from jflow.errors import OpError
 from jflow.plan.xla import internals
 from jflow.plan.xla.compile import CompiledProgram
@@ -48,15 +48,13 @@ class Runner(Protocol):
         A strategy of None is the connection's own; the title is what reports call the step.
         """
 
-    def place(
-        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
-    ) -> dict[Operation, Device]:
-        """Returns the device of each operation of a step."""
+    def backend_and_placer(
+        self, request: StepRequest, strategy: Strategy | None
+    ) -> tuple[Backend, Placer]:
+        """Returns where a step runs, and what places it there; the strategy is as for `register`.
 
-    def explain(
-        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
-    ) -> Explanation:
-        """Explains the device of each operation of a step."""
+        The placer is a new one, which keeps the graph that it places.
+        """
 
     @property
     def timeout(self) -> float | None:
@@ -290,13 +288,13 @@ class Concrete:
 
     def placement(self) -> dict[Operation, Device]:
         """Returns the device of each operation."""
-        deadline = Deadline(self._timeout)
-        return self._runner.place(self.graph, self._request, deadline, self._strategy)
+        where = self._runner.backend_and_placer(self._request, self._strategy)
+        return place_step(self.graph, self._request, *where, Deadline(self._timeout))
 
     def explain(self) -> Explanation:
         """Explains the device of each operation."""
-        deadline = Deadline(self._timeout)
-        return self._runner.explain(self.graph, self._request, deadline, self._strategy)
+        where = self._runner.backend_and_placer(self._request, self._strategy)
+        return explain_step(self.graph, self._request, *where, Deadline(self._timeout))
 
 
 class PreparedCall(NamedTuple):

@@ -15,8 +15,8 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.base import forks
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
-from jflow.base.cluster import Device, DeviceSpec, Task
+from jflow.base.cards import Card, Carded, CardTable
+from jflow.base.cluster import DeviceSpec, Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
@@ -24,21 +24,14 @@ from jflow.client.functions.accesses import accessed_at, accessing
 from jflow.client.functions.concrete import Concrete
 from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.client.runtime.saving import SaveReport, StateToSave, restore_state, save_state
-from jflow.client.runtime.steps import (
-    explain_step,
-    named_strategy,
-    place_step,
-    placer_of,
-    register_step,
-    strategy_text,
-)
+from jflow.client.runtime.steps import named_strategy, placer_of, register_step, strategy_text
 from jflow.client.runtime.target import checked_config, checked_target, open_backend
 from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
 from jflow.compiler.graph.hoisting import hoist_state
 from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import EFFECTS, initialize_p
 from jflow.compiler.pipeline import StepRequest
-from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
+from jflow.compiler.placement import DEFAULT_STRATEGY, Placer, Strategy
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import shape_of
 from jflow.state.members import MemberList
@@ -49,7 +42,7 @@ _MAX_ACCESSES = 512
 
 
 @forks.guarded(
-    *("list_devices", "claim", "register", "place", "explain", "step", "access", "create"),
+    *("list_devices", "claim", "register", "backend_and_placer", "step", "access", "create"),
     ignored=("close",),
 )
 class Connection(Carded, Closing):
@@ -288,10 +281,9 @@ class Connection(Carded, Closing):
         return f"<jflow.Connection {state}to {self._target or 'this process'}>"
 
     def _card(self) -> Card:
-        refs = [*self._created.values()]
         rows = [
             (ref.name, str(ref.shape), ref.dtype.name, ref.container, str(ref.spec))
-            for ref in refs[:MAX_ROWS]
+            for ref in [*self._created.values()]
         ]
         lost = "lost: the next call connects again" if self.is_lost else "open"
         facts = (
@@ -303,15 +295,15 @@ class Connection(Carded, Closing):
             ("functions", f"{len(self._calls):,} compiled here"),
         )
         head = ("name", "shape", "dtype", "container", "device")
-        own = CardTable("variables made here", head, rows, len(refs))
+        own = CardTable("variables made here", head, rows)
         return Card("Connection", "", facts, (own,))
 
     def __dir__(self) -> list[str]:
         return visible(
             super().__dir__(),
-            *("access", "another", "calls_of", "check", "concrete", "create", "default_device"),
-            *("disable_reconnect", "explain", "first_task", "has_one_device", "incarnation"),
-            *("is_lost", "is_open", "keeps_weak_types", "members", "note", "peek", "place"),
+            *("access", "another", "backend_and_placer", "calls_of", "check", "concrete", "create"),
+            *("default_device", "disable_reconnect", "first_task", "has_one_device"),
+            *("incarnation", "is_lost", "is_open", "keeps_weak_types", "members", "note", "peek"),
             *("publish_coordinator", "register", "reopen", "restore_state", "save_state"),
             *("session", "sharding_of", "step", "timeout", "unnamed", "variables"),
         )
@@ -332,36 +324,18 @@ class Connection(Carded, Closing):
     ) -> Executable:
         """Compiles and registers a step of a graph; `strategy` defaults to the connection's."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
-            placer = self._placer(strategy, request)
-            return register_step(graph, request, self._backend, placer, deadline, title=title)
+            where = self.backend_and_placer(request, strategy)
+            return register_step(graph, request, *where, deadline, title=title)
 
-    def place(
-        self,
-        graph: Graph,
-        request: StepRequest,
-        deadline: Deadline,
-        strategy: Strategy | None = None,
-    ) -> dict[Operation, Device]:
-        """Returns the device of each operation of a step."""
-        return place_step(graph, request, self._backend, self._placer(strategy, request), deadline)
+    def backend_and_placer(
+        self, request: StepRequest, strategy: Strategy | None
+    ) -> tuple[Backend, Placer]:
+        """See `Runner.backend_and_placer`."""
+        return self._backend, placer_of(self._config, strategy or self._strategy, request.fetches)
 
-    def explain(
-        self,
-        graph: Graph,
-        request: StepRequest,
-        deadline: Deadline,
-        strategy: Strategy | None = None,
-    ) -> Explanation:
-        """Explains the device of each operation of a step."""
-        placer = self._placer(strategy, request)
-        return explain_step(graph, request, self._backend, placer, deadline)
-
-    def _placer(
-        self, strategy: Strategy | None = None, request: StepRequest | None = None
-    ) -> Placer:
-        # A new one each time: it keeps the graph that it places, and each function has its own.
-        returned = None if request is None else request.fetches
-        return placer_of(self._config, strategy or self._strategy, returned)
+    def _placer(self) -> Placer:
+        """Returns the placer of state, which no step uses."""
+        return placer_of(self._config, self._strategy)
 
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
         """Returns the device that a call with these arguments requests, as `jax.jit` would."""

@@ -12,7 +12,7 @@ import jax.extend.core as jex
 from jax.tree_util import tree_flatten
 
 from jflow.base import forks
-from jflow.base.cards import MAX_ROWS, Card, Carded, CardTable
+from jflow.base.cards import Card, Carded, CardTable
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Uncopyable
@@ -226,19 +226,16 @@ class Function(Carded, Uncopyable, Generic[P, R_co]):
         return f"<jflow.function {tracing.name_of(self._fun)}{traced}>"
 
     def _card(self) -> Card:
-        calls = [*self._last[1].values()]
         rows = [
             (call.run.argument_text, f"{len(call.run.graph.get_operations()):,}")
-            for call in calls[:MAX_ROWS]
+            for call in [*self._last[1].values()]
         ]
         facts = (
             ("signature", signature_text(self._fun)),
             ("runs on", _target_text(self._last[0])),
             ("defined at", location_of(self._fun)),
         )
-        table = CardTable(
-            "signatures traced", ("arguments", "operations"), rows, len(calls), is_open=True
-        )
+        table = CardTable("signatures traced", ("arguments", "operations"), rows, is_open=True)
         return Card("function", tracing.name_of(self._fun), facts, (table,))
 
     def __dir__(self) -> list[str]:

@@ -24,7 +24,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
 from jflow.state.members import MemberList
 from jflow.state.moves import StateId
-from jflow.state.saves import SaveReport, StateItems
+from jflow.state.saves import StateItems
 from jflow.state.watch import ContainerStatus, CoordinatorStatus
 
 R = TypeVar("R")
@@ -218,7 +218,10 @@ class Backend(Protocol):
         """
 
     def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
-        """Returns the session's options completed by the server's defaults; connects to it."""
+        """Returns the session's options completed by the server's defaults; connects to it.
+
+        In this process they are complete.
+        """
 
     def incarnation(self, deadline: Deadline) -> int:
         """Returns a random number that identifies the life of the server; 0 in this process."""
@@ -265,33 +268,21 @@ class Backend(Protocol):
           OpError: as `jflow.Session.replace`.
         """
 
-    def save(
-        self,
-        prefix: str,
-        items: StateItems,
-        about: Mapping[str, str],
-        deadline: Deadline,
-        *,
-        is_consistent: bool,
-    ) -> SaveReport:
-        """Saves state as a checkpoint.
+    def to_tasks(self, prefix: str, items: StateItems, deadline: Deadline) -> tuple[str, bytes]:
+        """Returns a checkpoint's path and what it has, as the tasks with the state need them.
 
         Args:
           prefix: the path of the checkpoint: relative to the working directory of this process, or
             absolute on the machines that have the state.
-          items: what to save.
-          about: kept in the checkpoint.
+          items: what is saved or restored.
           deadline: the deadline of the call.
-          is_consistent: whether steps of all sessions are held back until every task has its
-            snapshot; else those of this session.
 
         Raises:
-          MovedError: if some of the state is elsewhere.
-          OpError: as `jflow.Session.save_state`.
+          InvalidArgumentError: if the path is relative, and a task does not see it.
         """
 
-    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        """Restores state from a checkpoint. Raises as `save`."""
+    def was_restored(self, items: StateItems, deadline: Deadline) -> None:
+        """Reads state that was restored, if the session is recorded."""
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """Returns the value of a variable in this process, None if it has none; never blocks."""

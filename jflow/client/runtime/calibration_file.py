@@ -50,14 +50,11 @@ def this_machine() -> Machine:
     return Machine(platform.node(), processor_name(), n_cores(), version("jax"), version("jaxlib"))
 
 
-def read_calibration(
-    path: Path, machine: Machine | None = None, *, now: Callable[[], float] = time.time
-) -> Calibration:
+def read_calibration(path: Path, *, now: Callable[[], float] = time.time) -> Calibration:
     """Reads a calibration from a file.
 
     Args:
       path: the file.
-      machine: the machine that it must have been made on; None for this one.
       now: gives seconds since 1970.
 
     Raises:
@@ -80,11 +77,10 @@ def read_calibration(
             f"the calibration {path} is {age / 86_400:.0f} days old, at most "
             f"{MAX_AGE_S / 86_400:.0f} are allowed; {repeat}"
         )
-    here = machine or this_machine()
     reason = (
         "it names no machine"
         if calibration.machine is None
-        else calibration.machine.difference(here)
+        else calibration.machine.difference(this_machine())
     )
     if reason:
         raise InvalidArgumentError(

@@ -34,7 +34,7 @@ from jflow.state.moves import StateId
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers
 from jflow.state.resources.watching import list_containers
-from jflow.state.saves import SaveReport, StateItems, tensor_functions
+from jflow.state.saves import StateItems, tensor_functions
 from jflow.state.watch import ContainerStatus, CoordinatorStatus, StatusRequest
 from jflow.task.execution import (
     LinkedPlan,
@@ -94,8 +94,6 @@ R = TypeVar("R")
     "call_state",
     "claim",
     "move_state",
-    "save",
-    "restore",
     "list_devices",
     ignored=("close",),
 )
@@ -210,25 +208,11 @@ class LocalBackend:
     ) -> None:
         self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
 
-    def save(
-        self,
-        prefix: str,
-        items: StateItems,
-        about: Mapping[str, str],
-        deadline: Deadline,
-        *,
-        is_consistent: bool,  # a local session has all steps to itself
-    ) -> SaveReport:
-        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(
-            ClusterState.save, path, item_bytes, False, about, deadline=deadline
-        )
-        return SaveReport.from_bytes(record)
+    def to_tasks(self, prefix: str, items: StateItems, deadline: Deadline) -> tuple[str, bytes]:
+        return path_on_tasks(prefix, {}), items.to_bytes()
 
-    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
-        return SaveReport.from_bytes(record)
+    def was_restored(self, items: StateItems, deadline: Deadline) -> None:
+        pass  # steps of this process are not recorded
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         try:

@@ -15,7 +15,7 @@ from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.files import replace_file
 from jflow.base.text import seconds_text
-from jflow.client.runtime.backend import Backend, Executable
+from jflow.client.runtime.backend import Backend
 from jflow.client.runtime.tracing import BLOCKS, TracedStep, TracingExecutable
 from jflow.compiler.placement import Explanation
 from jflow.view.captions import counted
@@ -121,7 +121,7 @@ class _Collector:
         self._lock = threading.Lock()
         self._steps: list[TracedStep] = []
         self._n_steps = 0
-        self._titles: dict[Executable, str] = {}
+        self._titles: dict[TracingExecutable, str] = {}
         self._known: dict[Hashable, str] = {}
         self._explanations: dict[str, Explanation | str] = {}
         self._backends: dict[int, Backend] = {}
@@ -137,7 +137,7 @@ class _Collector:
             self._n_steps += 1
             if len(self._steps) < self._max_steps:
                 self._steps.append(step)
-            if executable in self._titles or not isinstance(executable, TracingExecutable):
+            if executable in self._titles:
                 return
             # The same step on another connection, such as another thread's, is the same here.
             key = executable.title, executable.signature, *step.names.labels.items()

@@ -49,7 +49,7 @@ from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
 from jflow.state.members import MemberList
 from jflow.state.moves import StateId, states_of
-from jflow.state.saves import SaveReport, StateItems, by_task
+from jflow.state.saves import StateItems, by_task
 from jflow.state.watch import (
     MAX_ITEMS,
     ContainerStatus,
@@ -75,8 +75,6 @@ R = TypeVar("R")
     "register",
     "claim",
     "move_state",
-    "save",
-    "restore",
     "list_devices",
     ignored=("close",),
 )
@@ -221,39 +219,19 @@ class RemoteBackend:
             )
         self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
 
-    def save(
-        self,
-        prefix: str,
-        items: StateItems,
-        about: Mapping[str, str],
-        deadline: Deadline,
-        *,
-        is_consistent: bool,
-    ) -> SaveReport:
-        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
-        record = self.call_state(
-            ClusterState.save, path, item_bytes, is_consistent, about, deadline=deadline
-        )
-        return SaveReport.from_bytes(record)
+    def to_tasks(self, prefix: str, items: StateItems, deadline: Deadline) -> tuple[str, bytes]:
+        tasks = list(by_task(items))
+        groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
+        path = path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
+        own = items if self._isolation is None else self._isolation.items(items)
+        return path, own.to_bytes()
 
-    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
-        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
+    def was_restored(self, items: StateItems, deadline: Deadline) -> None:
         if self.recording is not None:
             names = {item.name for item in items.items}
             variables = (one for one in self._all_variables(deadline) if one.name in names)
             client = self.connection(deadline)
             self.recording.read_values(client, variables, self._connect_timeout, deadline)
-        return SaveReport.from_bytes(record)
-
-    def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
-        """Returns the checkpoint's path as the tasks with the state have to be given it."""
-        tasks = list(by_task(items))
-        groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
-        return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
-
-    def _encode_items(self, items: StateItems) -> bytes:
-        return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block

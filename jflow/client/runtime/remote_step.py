@@ -151,8 +151,8 @@ class RemoteExecutable:
                 return self._run_numbered(feeds, deadline, numbered, records)
             finally:
                 self._backend.numbering.end_step(numbered.sequence)
-        if effect is not None:
-            self._check(effect)
+        if effect is not None and self._refusal is not None:
+            raise self._refusal
         client, handle = self._register(deadline)
         try:
             return self._run_on(client, handle, feeds, deadline, records, effect)
@@ -240,10 +240,6 @@ class RemoteExecutable:
             return self.run_steps(feeds, deadline, n_steps, is_stacked)
         return n_done, [*values]
 
-    def _check(self, effect: Effect | None) -> None:
-        if effect is not None and self._refusal is not None:
-            raise self._refusal
-
     def start(
         self,
         feeds: Sequence[Array],
@@ -252,7 +248,8 @@ class RemoteExecutable:
         effect: Effect | None = None,
         records: list[TaskRecord] | None = None,
     ) -> Future[list[Array]]:
-        self._check(effect)
+        if effect is not None and self._refusal is not None:
+            raise self._refusal
         if self._callbacks:
             raise UnimplementedError(
                 "a step that calls Python functions cannot be started without blocking; use run"

@@ -22,6 +22,7 @@ from jflow.compiler.placement.placer import state_id
 from jflow.errors import InvalidArgumentError
 from jflow.net.wire import file_system_id
 from jflow.plan import VARYING
+from jflow.state.core import ClusterState
 from jflow.state.saves import SaveReport as SaveReport
 from jflow.state.saves import StateItem, StateItems, StateSlice, StateSource
 
@@ -62,12 +63,17 @@ def save_state(
       graph: the graph that the state is used in.
       states: what to save.
       backend, placer: as for `register_step`.
-      prefix, about, is_consistent: as for `Backend.save`.
+      prefix: as for `Backend.to_tasks`.
       deadline: the deadline of the call.
+      about, is_consistent: as for `ClusterState.save`.
     """
 
     def save(items: StateItems) -> SaveReport:
-        return backend.save(prefix, items, about, deadline, is_consistent=is_consistent)
+        path, packed = backend.to_tasks(prefix, items, deadline)
+        record = backend.call_state(
+            ClusterState.save, path, packed, is_consistent, about, deadline=deadline
+        )
+        return SaveReport.from_bytes(record)
 
     with shown_if_long(f"saving {len(states)} variables and resources to {prefix}"):
         return _retry_while_moved(graph, states, backend, placer, deadline, save)
@@ -84,7 +90,10 @@ def restore_state(
     """Restores state; see `jflow.Session.restore_state`. The arguments are as for `save_state`."""
 
     def restore(items: StateItems) -> SaveReport:
-        return backend.restore(prefix, items, deadline)
+        path, packed = backend.to_tasks(prefix, items, deadline)
+        record = backend.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        backend.was_restored(items, deadline)
+        return SaveReport.from_bytes(record)
 
     with shown_if_long(f"restoring {len(states)} variables and resources from {prefix}"):
         return _retry_while_moved(graph, states, backend, placer, deadline, restore)

@@ -21,7 +21,7 @@ from jflow.compiler.graph import Graph, Operation, Tensor
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
 from jflow.compiler.graph.hoisting import is_control_flow
-from jflow.compiler.graph.opening import EVERY_KIND, Opening
+from jflow.compiler.graph.opening import EVERY_KIND
 from jflow.compiler.graph.primitives import state_of
 from jflow.compiler.pipeline import (
     StepRequest,
@@ -212,18 +212,10 @@ def _registered(
             # What is replayed may have loops as well, so they are opened after it.
             replayed, own_request = expanded(graph, request, None, shapes)
             own_placer = placer.of_copies(replayed.copies)
-            opened = _opened(replayed, own_request, backend, own_placer, deadline)
-            return _registered_opened(*opened[:2], backend, opened[2], deadline)
+            return _registered(replayed, own_request, backend, own_placer, deadline, None)
 
         return ExpandingExecutable(request, expand, registering)
     graph, request, placer = _opened(graph, request, backend, placer, deadline)
-    return _registered_opened(graph, request, backend, placer, deadline)
-
-
-def _registered_opened(
-    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
-) -> Executable:
-    """Returns a step whose loops are open; see `register_step`."""
 
     def register(deadline: Deadline) -> Executable:
         placement, inventory = _place(graph, request, backend, placer, deadline)
@@ -298,22 +290,17 @@ def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
     return gain > min_gain * plan.before and gain * n_steps > plan.cost
 
 
-def _opening(backend: Backend, placer: Placer, deadline: Deadline) -> Opening:
-    """Returns which loops are opened on a backend."""
-
-    def devices_of(task: Task) -> Sequence[Device]:
-        return backend.inventory((task,), deadline).devices[task]
-
-    return opening_on(backend.inventory((), deadline), placer.soft, devices_of)
-
-
 def _opened(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Graph, StepRequest, Placer]:
     """Returns the graph in which the loops of a step are open, and the request and placer in it."""
     if not has_open_loops(graph, request, EVERY_KIND):
         return graph, request, placer
-    opening = _opening(backend, placer, deadline)
+
+    def devices_of(task: Task) -> Sequence[Device]:
+        return backend.inventory((task,), deadline).devices[task]
+
+    opening = opening_on(backend.inventory((), deadline), placer.soft, devices_of)
     if not has_open_loops(graph, request, opening):
         return graph, request, placer
     expansion, request = expanded(graph, request, opening)

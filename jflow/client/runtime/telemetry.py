@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jflow.base.deadline.clock import now
-from jflow.client.runtime.tracing import BLOCKS, TracedStep, TracingExecutable
+from jflow.client.runtime.tracing import BLOCKS, TracedStep
 from jflow.plan.trace import Span
 from jflow.state.records import needed
 
@@ -48,10 +48,9 @@ class _Exporter:
 
     def add(self, step: TracedStep) -> None:
         """Makes the spans of a step that has ended."""
-        executable, trace = step.executable, step.trace()
-        title = executable.title if isinstance(executable, TracingExecutable) else "step"
+        trace = step.trace()
         parent = self._tracer.start_span(
-            title,
+            step.executable.title,
             start_time=self._ns(step.start),
             attributes={
                 "jflow.devices": [*trace.devices],

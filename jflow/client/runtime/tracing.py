@@ -35,7 +35,7 @@ class TracedStep(NamedTuple):
     names: StepNames
     start: float
     finish: float
-    executable: Executable
+    executable: TracingExecutable
 
     def trace(self) -> Trace:
         """Returns the trace of the step."""
@@ -311,7 +311,7 @@ class RunMetadata:
 
 
 def run_with_metadata(
-    executable: Executable,
+    executable: TracingExecutable,
     feeds: Sequence[Any],
     deadline: Deadline,
     *,
@@ -337,7 +337,7 @@ def run_with_metadata(
     return values
 
 
-def plans_text(executable: Executable) -> dict[str, str]:
+def plans_text(executable: TracingExecutable) -> dict[str, str]:
     """Returns the text of a step's plans, by task."""
     by_device: dict[str, list[str]] = {}
     for plan in executable.plans:

@@ -74,7 +74,7 @@ class Session(Carded, Closing):
         self._graph = get_default_graph() if graph is None else graph
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, checked)
-        self._settings = SessionSettings(checked, self._backend, is_complete=not target)
+        self._settings = SessionSettings(checked, self._backend)
         self._steps = SessionSteps(self._graph, self._backend, self._settings)
         self._closed = False
         self._blocks: ExitStack | None = None

@@ -16,16 +16,15 @@ class SessionSettings:
 
     Args:
       config: the options that were given.
-      backend: tells the options of its server.
-      is_complete: whether there is no server to complete them.
+      backend: completes them by those of its server, if it has one.
 
     Attributes:
       placer: places the steps of the session; replaced once the options are complete.
     """
 
-    def __init__(self, config: ConfigProto, backend: Backend, is_complete: bool) -> None:
+    def __init__(self, config: ConfigProto, backend: Backend) -> None:
         self._backend = backend
-        self._is_complete = is_complete
+        self._is_complete = False
         self._lock = threading.Lock()
         self._apply(config)
 

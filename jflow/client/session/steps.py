@@ -10,7 +10,7 @@ import numpy as np
 
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
-from jflow.client.runtime.backend import Backend, Executable
+from jflow.client.runtime.backend import Backend
 from jflow.client.runtime.moving import MovingExecutable
 from jflow.client.runtime.steps import add_origin, register_step
 from jflow.client.runtime.tracing import TracingExecutable
@@ -24,14 +24,14 @@ from jflow.errors import OpError
 from jflow.plan.xla import internals
 from jflow.state.moves import states_of
 
-RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
+RunExecutable = Callable[[TracingExecutable, Sequence[Any], Deadline], list[Any]]
 """Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
 
 
 class KnownStep(NamedTuple):
     """A step that has run before and that its `key_of` finds."""
 
-    executable: Executable
+    executable: TracingExecutable
     slots: tuple[FeedSlot, ...]
     fetches: Fetches
     graph: Graph

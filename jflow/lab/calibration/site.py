@@ -23,7 +23,7 @@ from jflow.base.deadline import FOREVER
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
 from jflow.client.ops import Variable, as_string, string_to_number, variables_initializer
-from jflow.client.runtime import open_backend
+from jflow.client.runtime.target import open_backend
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, Tensor, container, device
 from jflow.compiler.pipeline import CompiledStep, StepRequest, compile_placed

@@ -119,16 +119,12 @@ def start_servers(enter: Callable[[Server], Server], jobs: dict[str, int]) -> li
       enter: enters a server's `with` block, such as `ExitStack().enter_context`.
       jobs: number of tasks by job.
     """
-    servers = [
-        enter(Server({job: {i: "127.0.0.1:0"}}, job, i))
-        for job, n in jobs.items()
-        for i in range(n)
-    ]
+    servers: list[Server] = []
     cluster: dict[str, dict[int, str]] = {}
-    for server in servers:
-        for job, tasks in server.cluster_spec.as_dict().items():
-            items = tasks.items() if isinstance(tasks, dict) else enumerate(tasks)
-            cluster.setdefault(job, {}).update(items)
+    for job, n in jobs.items():
+        own = [enter(Server({job: {i: "127.0.0.1:0"}}, job, i)) for i in range(n)]
+        cluster[job] = {i: one.cluster_spec.task_address(job, i) for i, one in enumerate(own)}
+        servers += own
     for server in servers:
         server.connect(cluster)
     return servers

@@ -15,8 +15,8 @@ from typing import Any
 
 from jflow.base.cluster import Task
 from jflow.base.failpoints.actions import FailpointAction
-from jflow.errors import UnavailableError, from_code
-from jflow.launch.cluster import StartedCluster
+from jflow.errors import UnavailableError
+from jflow.launch.cluster import StartedCluster, said
 from jflow.launch.testing.failpoints import failpoints
 from jflow.launch.testing.programs import ProgramProcess
 from jflow.launch.zygote import Zygote
@@ -95,8 +95,10 @@ class ProcessCluster(StartedCluster):
                 self._points[str(task)].__enter__()
                 self._programs[task] = self._start(task)
             self._spec = self._at(self._listen(task, "address") for task in tasks)
+            cluster = json.dumps({"cluster": self._spec.as_dict()})
             for task in tasks:
-                self._introduce(task)
+                with suppress(BrokenPipeError):  # what it says next, or its end, says why
+                    self._programs[task].write_line(cluster)
             for task in tasks:
                 self._listen(task, "ready")
         except BaseException:
@@ -159,8 +161,6 @@ class ProcessCluster(StartedCluster):
         self._points[str(task)] = failpoints(points or {}, here=False).__enter__()
         # From its first moment on it knows the others, as callers may be waiting for it.
         self._programs[task] = self._start(task, json.dumps(self._spec.as_dict()))
-        self._listen(task, "address")
-        self._introduce(task)
         self._listen(task, "ready")
 
     def close(self) -> None:
@@ -178,11 +178,6 @@ class ProcessCluster(StartedCluster):
         command = ["-m", CHILD, task.job, str(task.index), *cluster]
         return ProgramProcess(command, environment, zygote=self._zygote)
 
-    def _introduce(self, task: Task) -> None:
-        """Sends the addresses of all tasks to a task."""
-        with suppress(BrokenPipeError):  # what it says next, or its end, says why
-            self._programs[task].write_line(json.dumps({"cluster": self._spec.as_dict()}))
-
     def _listen(self, task: Task, key: str) -> Any:
         program = self._programs[task]
         line = program.read_line()
@@ -192,7 +187,4 @@ class ProcessCluster(StartedCluster):
                 "what it printed is above",
                 task=str(task),
             )
-        message = json.loads(line)
-        if "error" in message:
-            raise from_code(message["error"], message["message"], task=str(task))
-        return message[key]
+        return said(task, line, key)

@@ -117,6 +117,8 @@ class ClusterState:
         """
         async with self._call(f"saving {prefix!r}", deadline):
             saver = self._saver(prefix, items, connect_timeout, deadline)
+            # A session that is alone on its task has all steps to itself.
+            is_consistent = is_consistent and self._session is not None
             return (await saver.save(is_consistent, about)).to_bytes()
 
     @remote(needs=AccessRole.USE, doing="restoring {prefix!r}")

@@ -86,7 +86,7 @@ def again(jaxpr: jex.ClosedJaxpr) -> tuple[jex.ClosedJaxpr, Archive]:
     read = Document.from_bytes(document.to_bytes())
     assert read == document
     archive = Archive(read, tables.arrays, tables.blobs)
-    return ProgramReader(archive, none, none).program(index), archive
+    return ProgramReader(archive, None).program(index), archive
 
 
 def as_arrays(values: Any) -> list[np.ndarray]:

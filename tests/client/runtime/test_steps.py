@@ -12,7 +12,7 @@ import pytest
 import jflow as tf
 from jflow.base.cluster import Device, Task
 from jflow.base.deadline import FOREVER, Deadline
-from jflow.client.runtime import place_step, register_step
+from jflow.client.runtime.steps import place_step, register_step
 from jflow.compiler.pipeline import CompiledStep, StepRequest
 from jflow.compiler.placement import Inventory, Placer
 from tests.clusters import BACKENDS

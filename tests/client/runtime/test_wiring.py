@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jflow.base.cluster import LOCAL_TASK, Task, Wiring
 from jflow.base.deadline import FOREVER
-from jflow.client.runtime import ConfigProto, open_backend
+from jflow.base.options import ConfigProto
+from jflow.client.runtime.target import open_backend
 from tests.clusters import in_process
 
 

@@ -17,6 +17,7 @@ from jflow.net.protocol import MasterClient
 from jflow.net.protocol.tokens import TokenId
 from jflow.net.wire.users import make_token
 from jflow.state.checkpoint_files import open_checkpoint
+from jflow.state.core import ClusterState
 from jflow.state.effects import Effect
 from jflow.state.fencing import CLAIMS
 from jflow.state.journal import RECORDED
@@ -159,13 +160,16 @@ def test_a_checkpoint_has_no_claims_of_its_client(
     """Or a save and a restore would fence off what others have claimed."""
     path = folder / "files" / "claims"
     with counters(target, tokens, "ann") as (ann,):
-        states = ann.backend.save
+        call = ann.backend.call_state
+        claims = {CLAIMS: f'{{"run": {2**63 - 1}}}'}
 
-        def save(prefix: str, items: Any, about: Any, *args: Any, **options: Any) -> Any:
-            return states(prefix, items, {CLAIMS: f'{{"run": {2**63 - 1}}}'}, *args, **options)
+        def save(method: Any, *args: Any, **options: Any) -> Any:
+            assert method is ClusterState.save
+            return call(method, *args[:-1], claims, **options)
 
-        ann.backend.save = save
-        ann.save(path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ann.backend, "call_state", save)
+            ann.save(path)
         ann.restore(path)
     with as_user(tokens["olga"]), tf.connect(target) as connection:
         assert connection.claim("run") < 2**62
