@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from jflow.errors import (
 )
 from jflow.state.members import MemberList
 from jflow.training.coordinator.engine import Engine
+from jflow.training.coordinator.exchange import exchange_with_cluster
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.training.coordinator.recovery import RecoveryOptions
@@ -147,13 +149,17 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._engine = Engine(
             {task.index: task for task in strategy.worker_tasks},
             lambda task: Connection(targets[task], config),
-            lambda task: _call(prepare, task),
+            partial(_call, prepare),
             watchdog_timeout,
             recovery,
         )
-        self._engine.publish(strategy.connection, name or "")
-        followed = weakref.WeakMethod(self._follow)
-        self._engine.follow(strategy.connection, lambda members: _call(followed, members))
+        follow = weakref.WeakMethod(self._follow)
+        exchange_with_cluster(
+            strategy.connection,
+            self._engine.closed,
+            partial(self._engine.status, name or ""),
+            partial(_call, follow),
+        )
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
         self._end = weakref.finalize(self, self._engine.close)
@@ -345,7 +351,8 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
                 self._engine.add_worker(task.index, task)
         left = {task.index for task in members.left if task.job == WORKER_JOB}
         for index in left.intersection(known):
-            self._engine.remove_worker(index)
+            # Raises an error while it runs closures, and this is called again.
+            self._engine.remove_worker(index, timeout=0.0)
 
     # State --------------------------------------------------------------------------------------
 
