@@ -124,9 +124,9 @@ class ClosureProgram:
         step of an optimizer does.
       batch_size: how many calls of it can run as one step; 1 if it needs the latest values, which
         those of one step would all read before any of them has written.
+      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
-      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
 
     Raises:
       ValueError: if it uses a queue that belongs to one connection alone, or calls Python.

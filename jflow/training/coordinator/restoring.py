@@ -106,11 +106,10 @@ class StateRestorer:
           NotFoundError: if there is no path, or no such directory.
           OpError: as `jflow.checkpoint.save`.
         """
-        connection, states = (
-            self._strategy.connection,
-            self._states(self._strategy.present_ps_tasks),
+        states = self._states(self._strategy.present_ps_tasks)
+        return self._strategy.connection.save_state(
+            self._checked(), states, is_consistent=True, about=about
         )
-        return connection.save_state(self._checked(), states, is_consistent=True, about=about)
 
     def about(self) -> dict[str, str] | None:
         """The texts that were passed to `save`; None without a checkpoint. Raises as `restore`."""
