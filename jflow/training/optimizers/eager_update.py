@@ -35,7 +35,7 @@ from jflow.training.optimizers.locality import (
     compiled,
     owner_of,
 )
-from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
+from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at, shards_of
 from jflow.training.optimizers.rule import Rule, UpdateRule
 from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_key
 from jflow.training.optimizers.update import TrainedState, apply_update
@@ -70,7 +70,7 @@ class EagerUpdates:
     """
 
     def __init__(self, rule: UpdateRule, table: SlotTable, name: str, first: VariableLike) -> None:
-        param = _shards([first])[0]
+        param = shards_of(first)[0]
         self._owner: Any = param.operations.ref.owner
         self._rule = rule
         self._table = table
@@ -86,7 +86,8 @@ class EagerUpdates:
         """Makes the state for variables, as far as it is not there."""
         key = tuple(variables)
         if key not in self._programs:
-            state = _outside_of_traces(lambda: self._state_of(_shards(variables)))
+            shards = [shard for variable in variables for shard in shards_of(variable)]
+            state = _outside_of_traces(lambda: self._state_of(shards))
             self._programs[key] = function(
                 lambda grads, inputs: self._apply(key, state, grads, inputs)
             )
@@ -160,7 +161,7 @@ class EagerUpdates:
         """Returns the variables of the state; slots by the number of their variable and by name."""
         slots: dict[str, list[Variable]] = {}
         for number, variable in enumerate(self._variables):
-            for shard in _shards([variable]):
+            for shard in shards_of(variable):
                 for name, slot in self._table.slots.get(shard, {}).items():
                     slots.setdefault(f"{number}/{name}", []).append(slot)
         own = {key: each if len(each) > 1 else each[0] for key, each in slots.items()}
@@ -268,14 +269,6 @@ def _same(old: jax.Array, *_: jax.Array) -> jax.Array:
 
 def _increment(old: jax.Array, _: jax.Array) -> jax.Array:
     return old + 1
-
-
-def _shards(variables: Sequence[VariableLike]) -> list[Variable]:
-    shards: list[Variable] = []
-    for variable in variables:
-        parts = variable.variables if isinstance(variable, ShardedVariable) else [variable]
-        shards.extend(part for part in parts if isinstance(part, Variable))
-    return shards
 
 
 def _pieces(
