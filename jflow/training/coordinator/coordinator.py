@@ -318,7 +318,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._check_open()
         if index in self._engine.workers():
             raise ValueError(f"there is a worker {index} already; remove it first")
-        task = Task("worker", index)
+        task = Task(WORKER_JOB, index)
         self._targets[task] = f"grpc://{address}"
         self._engine.add_worker(index, task)
 
