@@ -203,7 +203,7 @@ class Recovery:
         """Stops all workers until all servers are back with their variables; returns why not."""
         self._events.stop_workers()
         try:
-            self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
+            self._restorer.bring_back(self._closing)
         except OpError as error:
             return error
         finally:
