@@ -147,7 +147,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
         prepare = weakref.WeakMethod(strategy.prepare_worker)
         self._engine = Engine(
-            {task.index: task for task in strategy.worker_tasks},
+            strategy.worker_tasks,
             lambda task: Connection(targets[task], config),
             partial(_call, prepare),
             watchdog_timeout,
@@ -320,7 +320,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
             raise ValueError(f"there is a worker {index} already; remove it first")
         task = Task(WORKER_JOB, index)
         self._targets[task] = f"grpc://{address}"
-        self._engine.add_worker(index, task)
+        self._engine.add_worker(task)
 
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
         """Removes a worker, once what it is doing has ended; functions run on the others.
@@ -348,7 +348,7 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         for task in present:
             self._targets[task] = self.strategy.target_of(task)
             if task.index not in known:
-                self._engine.add_worker(task.index, task)
+                self._engine.add_worker(task)
         left = {task.index for task in members.left if task.job == WORKER_JOB}
         for index in left.intersection(known):
             # Raises an error while it runs closures, and this is called again.

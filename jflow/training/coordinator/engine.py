@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -54,7 +54,7 @@ class Engine:
     """Runs closures on workers; `ClusterCoordinator` is its public interface.
 
     Args:
-      tasks: the workers, by index.
+      tasks: the workers.
       connect: opens a connection to a worker.
       prepare_worker: makes on a worker what it has to have.
       watchdog_s: after how many seconds without an ended closure the stacks of all threads are
@@ -69,7 +69,7 @@ class Engine:
 
     def __init__(
         self,
-        tasks: dict[int, Task],
+        tasks: Iterable[Task],
         connect: Callable[[Task], Connection],
         prepare_worker: Callable[[Task], None],
         watchdog_s: float | None,
@@ -99,8 +99,8 @@ class Engine:
         self._n_joining = self._numbers = 0
         self.closed = threading.Event()
         self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
-        for index, task in tasks.items():
-            self.add_worker(index, task)
+        for task in tasks:
+            self.add_worker(task)
         self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
         self._ticker.start()
 
@@ -243,12 +243,12 @@ class Engine:
 
     # Events of the program: workers -------------------------------------------------------------
 
-    def add_worker(self, index: int, task: Task) -> None:
+    def add_worker(self, task: Task) -> None:
         """Adds a worker."""
+        link = WorkerLink(task, partial(self._connect, task), self)
         with self.changed:
-            self._scheduler.add_worker(index)
-            link = WorkerLink(index, task, lambda: self._connect(task), self)
-            self._links[index] = link
+            self._scheduler.add_worker(task.index)
+            self._links[task.index] = link
         link.start()
 
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
