@@ -202,17 +202,15 @@ class StateRestorer:
             closing.wait(next(pauses))
 
     def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
+        """Returns the variables that are on some parameter servers now."""
         wanted, strategy = {*tasks}, self._strategy
-        variables = strategy.connection.variables
-        return [one for one in variables if strategy.successor_of(_task_of(one)) in wanted]
+        return [
+            one
+            for one in strategy.connection.variables
+            if strategy.successor_of(Task.parse(str(one.ref.spec))) in wanted
+        ]
 
     def _checked(self) -> str:
         if self.path is None:
             raise NotFoundError("there is no checkpoint: give the coordinator a checkpoint path")
         return self.path
-
-
-def _task_of(state: StateToSave) -> Task:
-    """Returns the task that a variable was made on."""
-    spec = state.ref.spec
-    return Task.parse(f"/job:{spec.job}/task:{spec.task}")
