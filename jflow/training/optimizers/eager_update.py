@@ -8,7 +8,7 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -76,7 +76,6 @@ class EagerUpdates:
         self._table = table
         self._name = name
         self._variables: list[VariableLike] = []
-        self._slot_by_key: dict[Hashable, Variable] = {}
         self._programs: dict[tuple[VariableLike, ...], Callable[..., Any]] = {}
         self.iterations = _outside_of_traces(
             lambda: self._variable(param, np.int32(0), "iterations")
@@ -134,11 +133,9 @@ class EagerUpdates:
             return lambda param, name: self._variable(param, initial, name)
 
         for number, (key, (path, _)) in enumerate(zip(keys, leaves, strict=True)):
-            if key not in self._slot_by_key:
-                self._slot_by_key[key] = self._table.add(
-                    path, owners_of[number], params, creator(number)
-                )
-        return TrainedState(params, tree, [self._slot_by_key[key] for key in keys], owners_of)
+            if key not in self._table.by_key:
+                self._table.add(key, path, owners_of[number], params, creator(number))
+        return TrainedState(params, tree, [self._table.by_key[key] for key in keys], owners_of)
 
     def _variable(self, param: Variable, initial: Any, name: str) -> Variable:
         ref = param.operations.ref
