@@ -18,7 +18,6 @@ from jflow.compiler.graph import owners
 from jflow.compiler.graph.tracing import Static
 from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
-from jflow.plan.xla import internals
 from jflow.training.coordinator.elements import ElementCounts, TakenElements, bound_with_elements
 from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.losses import ClosureInputError
@@ -220,11 +219,8 @@ def _example(node: Any) -> Any:
 
 
 def _zeros(aval: Any) -> Any:
-    if not is_key(aval.dtype):
-        return np.zeros(aval.shape, aval.dtype)
-    keys = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-    data = jax.eval_shape(jax.random.key_data, keys)
-    return internals.key_maker(aval.dtype)(jax.numpy.zeros(data.shape, data.dtype))
+    module = jax.numpy if is_key(aval.dtype) else np
+    return module.zeros(aval.shape, aval.dtype)
 
 
 def _indices(example: Any, index_of: dict[int, int]) -> tuple[int, ...]:
