@@ -25,6 +25,7 @@ from jflow.training.coordinator.per_worker import (
     PerWorkerDataset,
     PerWorkerIterator,
     PerWorkerValues,
+    check_alike,
 )
 from jflow.training.coordinator.remote_value import RemoteValue
 
@@ -209,12 +210,7 @@ def _example(node: Any) -> Any:
         return node.structure.unflatten([_zeros(aval) for aval in node.avals])
     values = [jax.tree.map(np.asarray, node.for_worker(i)) for i in range(len(node))]
     types = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), value) for value in values]
-    for number, own_types in enumerate(types):
-        if own_types != types[0]:
-            raise ValueError(
-                "closures run on any worker, so the values of all workers must have one structure, "
-                f"shape and dtype: worker 0 has {types[0]}, worker {number} {own_types}"
-            )
+    check_alike("values", types)
     return jax.tree.map(np.array, values[0])
 
 
