@@ -143,22 +143,20 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         config = _worker_config(strategy.config)
         if watchdog_timeout is None:
             watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
-        # The engine's threads must not keep this object alive.
         targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
-        prepare = weakref.WeakMethod(strategy.prepare_worker)
+        # The engine's threads must not keep this object alive.
         self._engine = Engine(
             strategy.worker_tasks,
             lambda task: Connection(targets[task], config),
-            partial(_call, prepare),
+            strategy.prepare_worker,
             watchdog_timeout,
             recovery,
         )
-        follow = weakref.WeakMethod(self._follow)
         exchange_with_cluster(
             strategy.connection,
             self._engine.closed,
             partial(self._engine.status, name or ""),
-            partial(_call, follow),
+            partial(_follow, weakref.ref(self)),
         )
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
@@ -457,7 +455,7 @@ def _worker_config(config: ConfigProto | None) -> ConfigProto:
     return replace(own, connect_timeout_in_ms=timeout)
 
 
-def _call(method: weakref.WeakMethod[Any], argument: Any) -> None:
-    function = method()
-    if function is not None:
-        function(argument)
+def _follow(reference: weakref.ref[ClusterCoordinator], members: MemberList) -> None:
+    coordinator = reference()
+    if coordinator is not None:
+        coordinator._follow(members)
