@@ -329,10 +329,9 @@ class WorkerLink:
         concrete = self._concretes.get(key)
         if concrete is None:
             jaxpr = bound_to(closure.program.jaxpr, self.task)
-            if layout is PLAIN:
-                concrete = closure.concrete.on(connection, jaxpr)
-            else:
-                concrete = closure.concrete.on(connection, arranged(jaxpr, layout))
+            if layout is not PLAIN:
+                jaxpr = arranged(jaxpr, layout)
+            concrete = closure.concrete.on(connection, jaxpr)
             if n > 1:
                 concrete = concrete.batch(n)
         if not concrete.is_ready:

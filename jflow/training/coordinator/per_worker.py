@@ -61,10 +61,8 @@ class PerWorkerIterator(PerWorkerValues):
     def __init__(self, make: Callable[[int], Dataset], workers: Sequence[int]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._readers: dict[int, _Reader] = {}
+        self._readers = {worker: _Reader(make(worker)) for worker in workers}
         self._failed: dict[int, BaseException] = {}
-        for worker in workers:
-            self._readers[worker] = _Reader(make(worker))
         weakref.finalize(self, _close_all, self._readers)
 
     def __next__(self) -> NoReturn:
