@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from jflow.base.values import SaveSliceInfo
 from jflow.client.binding import BoundState
 from jflow.client.functions import Connection
 from jflow.client.ops import Variable
@@ -18,13 +17,11 @@ from jflow.client.runtime.saving import SaveReport, StateToSave
 from jflow.client.session import Session
 from jflow.client.stateful import Handle
 from jflow.compiler.graph import Graph, GraphKeys, VariableRef, get_default_session
-from jflow.compiler.graph.primitives import ResourceRef, host_p
-from jflow.compiler.placement.placer import refs_of
+from jflow.compiler.graph.primitives import host_p
+from jflow.compiler.placement.placer import StateRef, refs_of
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources import TRANSIENT
 from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
-
-StateRef = VariableRef | ResourceRef
 
 _PLAIN = (str, bytes, np.ndarray, jax.Array)
 
@@ -158,16 +155,13 @@ def _entries(
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from _entries(value, f"{prefix}/{key}" if prefix else str(key), iterators)
-    elif isinstance(state, HasSavedState):
-        yield from _entries(state.saved_state(), prefix, iterators)
-    elif isinstance(state, BoundState):
-        yield from _entries(state.variables, prefix, iterators)
-    elif isinstance(state, Variable | Handle):
-        ref = state.operations.ref if isinstance(state, Variable) else state.ref
-        info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)
-        own = _key(ref) if info is None else info.full_name
-        sources = state.restore_sources if isinstance(state, Variable) and not prefix else ()
-        yield StateToSave(prefix or own, ref, info, sources=sources)
+    elif isinstance(state, HasSavedState | BoundState):
+        own = state.variables if isinstance(state, BoundState) else state.saved_state()
+        yield from _entries(own, prefix, iterators)
+    elif isinstance(state, Variable):
+        yield _state_to_save(state.operations.ref, state, prefix)
+    elif isinstance(state, Handle):
+        yield _state_to_save(state.ref, None, prefix)
     elif isinstance(state, SavableIterator):
         iterators[prefix or "0"] = state
     elif isinstance(state, Iterable) and not isinstance(state, _PLAIN):
@@ -195,18 +189,20 @@ def _of_graph(graph: Graph) -> list[StateToSave]:
     ]
     variables = {variable.operations.ref: variable for variable in listed}
     transient = _transient(graph)
-    states = []
-    for ref in refs_of(graph).values():
-        if ref in transient:
-            continue
-        variable = variables.get(ref)
-        info = None if variable is None else variable.save_slice_info
-        sources = () if variable is None else variable.restore_sources
-        key = _key(ref) if info is None else info.full_name
-        states.append(StateToSave(key, ref, info, sources=sources))
+    refs = [ref for ref in refs_of(graph).values() if ref not in transient]
+    states = [_state_to_save(ref, variables.get(ref)) for ref in refs]
     if not states:
         raise InvalidArgumentError("the graph of the session uses no state")
     return states
+
+
+def _state_to_save(ref: StateRef, variable: Variable | None, key: str = "") -> StateToSave:
+    """Returns state to save, of a variable if there is one, by a key or by what is its own."""
+    if variable is None:
+        return StateToSave(key or _key(ref), ref)
+    info = variable.save_slice_info
+    own = _key(ref) if info is None else info.full_name
+    return StateToSave(key or own, ref, info, sources=() if key else variable.restore_sources)
 
 
 def _transient(graph: Graph) -> set[StateRef]:

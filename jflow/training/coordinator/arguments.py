@@ -18,7 +18,6 @@ from jflow.compiler.graph import owners
 from jflow.compiler.graph.tracing import Static
 from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
-from jflow.plan.xla import internals
 from jflow.training.coordinator.elements import ElementCounts, TakenElements, bound_with_elements
 from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.losses import ClosureInputError
@@ -26,6 +25,7 @@ from jflow.training.coordinator.per_worker import (
     PerWorkerDataset,
     PerWorkerIterator,
     PerWorkerValues,
+    check_alike,
 )
 from jflow.training.coordinator.remote_value import RemoteValue
 
@@ -210,21 +210,13 @@ def _example(node: Any) -> Any:
         return node.structure.unflatten([_zeros(aval) for aval in node.avals])
     values = [jax.tree.map(np.asarray, node.for_worker(i)) for i in range(len(node))]
     types = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), value) for value in values]
-    for number, own_types in enumerate(types):
-        if own_types != types[0]:
-            raise ValueError(
-                "closures run on any worker, so the values of all workers must have one structure, "
-                f"shape and dtype: worker 0 has {types[0]}, worker {number} {own_types}"
-            )
+    check_alike("values", types)
     return jax.tree.map(np.array, values[0])
 
 
 def _zeros(aval: Any) -> Any:
-    if not is_key(aval.dtype):
-        return np.zeros(aval.shape, aval.dtype)
-    keys = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-    data = jax.eval_shape(jax.random.key_data, keys)
-    return internals.key_maker(aval.dtype)(jax.numpy.zeros(data.shape, data.dtype))
+    module = jax.numpy if is_key(aval.dtype) else np
+    return module.zeros(aval.shape, aval.dtype)
 
 
 def _indices(example: Any, index_of: dict[int, int]) -> tuple[int, ...]:

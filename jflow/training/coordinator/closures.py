@@ -124,9 +124,9 @@ class ClosureProgram:
         step of an optimizer does.
       batch_size: how many calls of it can run as one step; 1 if it needs the latest values, which
         those of one step would all read before any of them has written.
+      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
-      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
 
     Raises:
       ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
@@ -221,8 +221,8 @@ class ScheduledClosure:
     """
 
     __slots__ = (
-        *("_args", "_arguments", "_feeds", "batch_size", "concrete", "deadline", "inputs"),
-        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "elements"),
+        *("_arguments", "batch_size", "concrete", "deadline", "elements", "inputs"),
+        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources"),
     )  # there are many
 
     def __init__(
@@ -237,10 +237,9 @@ class ScheduledClosure:
         self._arguments = arguments
         self.keeping = keeping
         self.elements = _NOTHING
-        call = arguments.call
         self.remote_value = remote_value
         self.name = remote_value.name
-        self.concrete = call.run
+        self.concrete = arguments.call.run
         self.program = program
         self.deadline = FOREVER if timeout is None else Deadline(timeout)
         self.is_exactly_once = is_exactly_once
@@ -250,8 +249,6 @@ class ScheduledClosure:
         self.batch_size = 1 if is_single else size
         self.sources = arguments.sources
         self.inputs = arguments.inputs
-        self._args: list[Any] = call.args
-        self._feeds = arguments.feeds
 
     @property
     def kind(self) -> tuple[int, bool]:
@@ -261,7 +258,8 @@ class ScheduledClosure:
     @property
     def base_args(self) -> Sequence[Any]:
         """The arguments of a closure whose arguments are all known."""
-        return self._args
+        args: list[Any] = self._arguments.call.args
+        return args
 
     def placed(self, workers: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
         """The arguments that are on workers: their indices, closures and workers.
@@ -304,8 +302,8 @@ class ScheduledClosure:
           Exception: what an iterator raises.
         """
         if not self.sources:
-            return self._args
-        args = [*self._args]
+            return self.base_args
+        args = [*self.base_args]
         for place, source in enumerate(self.sources):
             if source.value is not None and source.value.number in elsewhere:
                 continue
@@ -321,7 +319,8 @@ class ScheduledClosure:
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
         """Returns the values to feed to the closure's step."""
-        return self.concrete.feeds(args) if self._feeds is None else self._feeds
+        feeds = self._arguments.feeds
+        return self.concrete.feeds(args) if feeds is None else feeds
 
 
 def _needs_latest(operations: Iterable[Operation]) -> bool:

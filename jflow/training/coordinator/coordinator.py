@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from jflow.errors import (
 )
 from jflow.state.members import MemberList
 from jflow.training.coordinator.engine import Engine
+from jflow.training.coordinator.exchange import exchange_with_cluster
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.training.coordinator.recovery import RecoveryOptions
@@ -141,19 +143,21 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         config = _worker_config(strategy.config)
         if watchdog_timeout is None:
             watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
-        # The engine's threads must not keep this object alive.
         targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
-        prepare = weakref.WeakMethod(strategy.prepare_worker)
+        # The engine's threads must not keep this object alive.
         self._engine = Engine(
-            {task.index: task for task in strategy.worker_tasks},
+            strategy.worker_tasks,
             lambda task: Connection(targets[task], config),
-            lambda task: _call(prepare, task),
+            strategy.prepare_worker,
             watchdog_timeout,
             recovery,
         )
-        self._engine.publish(strategy.connection, name or "")
-        followed = weakref.WeakMethod(self._follow)
-        self._engine.follow(strategy.connection, lambda members: _call(followed, members))
+        exchange_with_cluster(
+            strategy.connection,
+            self._engine.closed,
+            partial(self._engine.status, name or ""),
+            partial(_follow, weakref.ref(self)),
+        )
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
         self._end = weakref.finalize(self, self._engine.close)
@@ -312,9 +316,9 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         self._check_open()
         if index in self._engine.workers():
             raise ValueError(f"there is a worker {index} already; remove it first")
-        task = Task("worker", index)
+        task = Task(WORKER_JOB, index)
         self._targets[task] = f"grpc://{address}"
-        self._engine.add_worker(index, task)
+        self._engine.add_worker(task)
 
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
         """Removes a worker, once what it is doing has ended; functions run on the others.
@@ -342,10 +346,11 @@ class ClusterCoordinator(Carded, Closing, metaclass=_OnePerStrategy):
         for task in present:
             self._targets[task] = self.strategy.target_of(task)
             if task.index not in known:
-                self._engine.add_worker(task.index, task)
+                self._engine.add_worker(task)
         left = {task.index for task in members.left if task.job == WORKER_JOB}
         for index in left.intersection(known):
-            self._engine.remove_worker(index)
+            # Raises an error while it runs closures, and this is called again.
+            self._engine.remove_worker(index, timeout=0.0)
 
     # State --------------------------------------------------------------------------------------
 
@@ -450,7 +455,7 @@ def _worker_config(config: ConfigProto | None) -> ConfigProto:
     return replace(own, connect_timeout_in_ms=timeout)
 
 
-def _call(method: weakref.WeakMethod[Any], argument: Any) -> None:
-    function = method()
-    if function is not None:
-        function(argument)
+def _follow(reference: weakref.ref[ClusterCoordinator], members: MemberList) -> None:
+    coordinator = reference()
+    if coordinator is not None:
+        coordinator._follow(members)

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,16 +23,10 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
-from jflow.state.members import MemberList
 from jflow.state.watch import CoordinatorStatus, WorkerClosures
 from jflow.training.coordinator.closures import ScheduledClosure
-from jflow.training.coordinator.events import (
-    Action,
-    Closure,
-    Forget,
-)
+from jflow.training.coordinator.events import Action, Closure, Forget
 from jflow.training.coordinator.executor import ActionExecutor, ActionQueue
-from jflow.training.coordinator.following import follow_members
 from jflow.training.coordinator.link import WorkerLink
 from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
@@ -44,7 +38,6 @@ from jflow.training.coordinator.losses import (
 )
 from jflow.training.coordinator.metrics import Meter, Watchdog
 from jflow.training.coordinator.per_worker import PerWorkerIterator
-from jflow.training.coordinator.publishing import publish_status
 from jflow.training.coordinator.recovery import Recovery, RecoveryOptions
 from jflow.training.coordinator.scheduler import ClosureScheduler
 from jflow.training.coordinator.worker_results import WorkerResults
@@ -61,7 +54,7 @@ class Engine:
     """Runs closures on workers; `ClusterCoordinator` is its public interface.
 
     Args:
-      tasks: the workers, by index.
+      tasks: the workers.
       connect: opens a connection to a worker.
       prepare_worker: makes on a worker what it has to have.
       watchdog_s: after how many seconds without an ended closure the stacks of all threads are
@@ -69,13 +62,14 @@ class Engine:
       options: what happens when parameter servers are lost, and what is claimed.
 
     Attributes:
+      closed: set by `close`.
       iterators: what is made anew for a worker that returns.
       results: the results that workers keep.
     """
 
     def __init__(
         self,
-        tasks: dict[int, Task],
+        tasks: Iterable[Task],
         connect: Callable[[Task], Connection],
         prepare_worker: Callable[[Task], None],
         watchdog_s: float | None,
@@ -103,16 +97,12 @@ class Engine:
         self._error: BaseException | None = None
         self._is_reporting = False
         self._n_joining = self._numbers = 0
-        self._is_closed = threading.Event()
+        self.closed = threading.Event()
         self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
-        for index, task in tasks.items():
-            self.add_worker(index, task)
+        for task in tasks:
+            self.add_worker(task)
         self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
         self._ticker.start()
-
-    def publish(self, connection: Connection, name: str) -> None:
-        """Tells a cluster what goes on, for its watchers, through a connection to it."""
-        publish_status(partial(self.status, name), connection, self._is_closed)
 
     # Events of the program: closures ------------------------------------------------------------
 
@@ -253,12 +243,12 @@ class Engine:
 
     # Events of the program: workers -------------------------------------------------------------
 
-    def add_worker(self, index: int, task: Task) -> None:
+    def add_worker(self, task: Task) -> None:
         """Adds a worker."""
+        link = WorkerLink(task, partial(self._connect, task), self)
         with self.changed:
-            self._scheduler.add_worker(index)
-            link = WorkerLink(index, task, lambda: self._connect(task), self)
-            self._links[index] = link
+            self._scheduler.add_worker(task.index)
+            self._links[task.index] = link
         link.start()
 
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
@@ -279,10 +269,6 @@ class Engine:
         """Takes the present parameter servers, whose loss is one of variables."""
         self._servers = tuple(servers)
 
-    def follow(self, connection: Connection, changed: Callable[[MemberList], object]) -> None:
-        """Calls a function with each new list of the members of a cluster, until `close`."""
-        follow_members(connection, self._is_closed, changed)
-
     def workers(self) -> list[int]:
         """Returns the indices of the workers, including those that are leaving."""
         with self.changed:
@@ -290,7 +276,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends all threads and connections, and cancels open closures."""
-        self._is_closed.set()
+        self.closed.set()
         self._may_connect.set()
         self.recovery.close()
         for link in list(self._links.values()):
@@ -344,7 +330,7 @@ class Engine:
         with self.changed:
             # A closure that fails and the connection that ends may report it at the same time.
             is_known = not self._scheduler.workers.is_up(worker)
-            if link is None or is_known or self._is_closed.is_set():
+            if link is None or is_known or self.closed.is_set():
                 return
             self.meter.count("worker_failures")
             self.meter.count("put_back", self._scheduler.attempts.n_only_on(worker))
@@ -468,7 +454,7 @@ class Engine:
         self._error = self._error or error
 
     def _tick(self) -> None:
-        while not self._is_closed.wait(_TICK_S):
+        while not self.closed.wait(_TICK_S):
             for link in list(self._links.values()):
                 if link.is_lost:  # attempts say so at once, but it may have none
                     self.lost(link.index, UnavailableError("the connection has ended"))

@@ -139,7 +139,7 @@ class Reopen:
 
 @dataclass(frozen=True)
 class PrepareBatch:
-    """Action: compile batches of a closure's kind for a worker; see `Scheduler.batch_ready`."""
+    """Action: compile batches of a closure's kind for a worker (`ClosureScheduler.batch_ready`)."""
 
     worker: WorkerIndex
     closure: int

@@ -82,7 +82,7 @@ def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
 
     Args:
       jaxpr: the function.
-      layout: the layout; `AttemptLayout.given` makes the arguments.
+      layout: the layout; `AttemptLayout.arguments` makes the arguments.
     """
     avals = jaxpr.in_avals
     places = {index: place for place, (indices, _) in enumerate(layout.inputs) for index in indices}

@@ -84,20 +84,17 @@ class WorkerLink:
     """The connection to a worker, and the thread for calls that may block.
 
     Args:
-      index: the index of the worker.
-      task: its task.
+      task: the worker.
       connect: opens a connection to it.
       events: takes what happens to it.
 
     Attributes:
+      task, index: the worker, and its index.
       table: what keeps results on the worker as long as the present connection; None without one.
     """
 
-    def __init__(
-        self, index: int, task: Task, connect: Callable[[], Connection], events: LinkEvents
-    ) -> None:
-        self.index = index
-        self.task = task
+    def __init__(self, task: Task, connect: Callable[[], Connection], events: LinkEvents) -> None:
+        self.task, self.index = task, task.index
         self._connect = connect
         self._events = events
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -332,10 +329,9 @@ class WorkerLink:
         concrete = self._concretes.get(key)
         if concrete is None:
             jaxpr = bound_to(closure.program.jaxpr, self.task)
-            if layout is PLAIN:
-                concrete = closure.concrete.on(connection, jaxpr)
-            else:
-                concrete = closure.concrete.on(connection, arranged(jaxpr, layout))
+            if layout is not PLAIN:
+                jaxpr = arranged(jaxpr, layout)
+            concrete = closure.concrete.on(connection, jaxpr)
             if n > 1:
                 concrete = concrete.batch(n)
         if not concrete.is_ready:

@@ -21,10 +21,10 @@ class LinkAttempt:
       number: the scheduler's number of it.
       closures: the closures, all of one program.
       effect: what makes the runtime apply its writes once; None for at least once.
-      layout: where inputs come from and results go.
-      elsewhere: the closures whose results it reads from workers.
 
     Attributes:
+      layout: where inputs come from and results go; set before it is started.
+      elsewhere: the closures whose results it reads from workers; likewise.
       results: the results of all closures, one after the other, once it has ended well.
       dispatch_s: the processor time that it took to start it, in seconds.
     """
@@ -34,14 +34,12 @@ class LinkAttempt:
         number: int,
         closures: Sequence[ScheduledClosure],
         effect: Effect | None,
-        layout: AttemptLayout = PLAIN,
-        elsewhere: tuple[int, ...] = (),
     ) -> None:
         self.number = number
         self.closures = closures
         self.effect = effect
-        self.layout = layout
-        self.elsewhere = elsewhere
+        self.layout: AttemptLayout = PLAIN
+        self.elsewhere: tuple[int, ...] = ()
         self.started = perf_counter()
         self.is_cancelled = False
         self.concrete: Concrete | None = None
@@ -91,7 +89,7 @@ class LinkAttempt:
             return self.layout.arguments(args, numbers)
         args_of_all: list[Any] = []
         for closure in self.closures:
-            args_of_all += closure.arguments(worker, {}, wait_s) or ()
+            args_of_all += closure.base_args
         return args_of_all
 
     def results_at(self, position: int, n: int) -> list[Any]:

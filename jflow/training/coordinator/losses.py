@@ -44,12 +44,10 @@ class Loss:
     Attributes:
       kind: what was lost.
       task: the lost task; of `CLAIM`, the one that said so, if that is known.
-      has_restarted: whether the task has answered in another life; else it does not answer.
     """
 
     kind: LossKind
     task: Task | None
-    has_restarted: bool = False
 
 
 def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Loss | None:
@@ -66,10 +64,8 @@ def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Lo
         return Loss(LossKind.VALUES, task)
     if not isinstance(error, UnavailableError | RestartedError):
         return None
-    task, has_restarted = _task(error), isinstance(error, RestartedError)
-    if task in servers:
-        return Loss(LossKind.STATE, task, has_restarted)
-    return Loss(LossKind.WORKER, task or worker, has_restarted)
+    task = _task(error)
+    return Loss(LossKind.STATE, task) if task in servers else Loss(LossKind.WORKER, task or worker)
 
 
 def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool:

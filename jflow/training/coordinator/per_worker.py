@@ -61,10 +61,8 @@ class PerWorkerIterator(PerWorkerValues):
     def __init__(self, make: Callable[[int], Dataset], workers: Sequence[int]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._readers: dict[int, _Reader] = {}
+        self._readers = {worker: _Reader(make(worker)) for worker in workers}
         self._failed: dict[int, BaseException] = {}
-        for worker in workers:
-            self._readers[worker] = _Reader(make(worker))
         weakref.finalize(self, _close_all, self._readers)
 
     def __next__(self) -> NoReturn:
@@ -177,13 +175,9 @@ class PerWorkerDataset:
     ) -> None:
         self._make, self._workers, self._keep = make, workers, keep
         specs = [make(worker).element_spec for worker in workers()]
-        for number, spec in enumerate(specs):
+        for spec in specs:
             _check_spec(spec)
-            if spec != specs[0]:
-                raise ValueError(
-                    "closures run on any worker, so the elements of all workers must have one "
-                    f"structure, shape and dtype: worker 0 has {specs[0]}, worker {number} {spec}"
-                )
+        check_alike("elements", specs)
         self.element_spec = specs[0]
 
     def __iter__(self) -> PerWorkerIterator:
@@ -230,6 +224,16 @@ def dataset_maker(source: Any) -> Callable[[int], Dataset]:
         return dataset
 
     return make
+
+
+def check_alike(what: str, types: Sequence[Any]) -> None:
+    """Raises ValueError unless what the workers have is of one type."""
+    for number, own in enumerate(types):
+        if own != types[0]:
+            raise ValueError(
+                f"closures run on any worker, so the {what} of all workers must have one "
+                f"structure, shape and dtype: worker 0 has {types[0]}, worker {number} {own}"
+            )
 
 
 def _refuse_variable(_: Any, **arguments: Any) -> NoReturn:

@@ -118,12 +118,11 @@ class Recovery:
         self._thread = threading.Thread(
             target=self._decide_reports, name="jflow recovery", daemon=True
         )
-        self._is_started = False
-        self._lock = threading.Lock()
+        self._thread.start()
 
     def report(self, worker: int, attempt: LinkAttempt, error: BaseException, task: Task) -> None:
         """Handles an attempt that failed because a parameter server seems lost; never blocks."""
-        self._put(_Report(worker, attempt, error, task))
+        self._reports.put(_Report(worker, attempt, error, task))
 
     def repair(self, error: OpError) -> None:
         """Blocks until lost parameter servers are back and restored, if the options say so.
@@ -137,19 +136,12 @@ class Recovery:
         if not self._restores or self._closing.is_set():
             raise error
         request = _Request()
-        self._put(request)
+        self._reports.put(request)
         while not request.is_over.wait(_CHECKED_S):
             if not self._thread.is_alive():
                 raise error  # it was closed meanwhile
         if request.error is not None:
             raise request.error
-
-    def _put(self, report: _Report | _Request) -> None:
-        with self._lock:
-            if not self._is_started:
-                self._is_started = True
-                self._thread.start()
-        self._reports.put(report)
 
     def succeeded(self) -> None:
         """Records that an attempt succeeded."""
@@ -211,7 +203,7 @@ class Recovery:
         """Stops all workers until all servers are back with their variables; returns why not."""
         self._events.stop_workers()
         try:
-            self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
+            self._restorer.bring_back(self._closing)
         except OpError as error:
             return error
         finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from jflow.base.cluster import Task
@@ -106,11 +107,10 @@ class StateRestorer:
           NotFoundError: if there is no path, or no such directory.
           OpError: as `jflow.checkpoint.save`.
         """
-        connection, states = (
-            self._strategy.connection,
-            self._states(self._strategy.present_ps_tasks),
+        states = self._states(self._strategy.present_ps_tasks)
+        return self._strategy.connection.save_state(
+            self._checked(), states, is_consistent=True, about=about
         )
-        return connection.save_state(self._checked(), states, is_consistent=True, about=about)
 
     def about(self) -> dict[str, str] | None:
         """The texts that were passed to `save`; None without a checkpoint. Raises as `restore`."""
@@ -123,7 +123,7 @@ class StateRestorer:
         about.pop(CLAIMS, None)
         return about
 
-    def restore(self) -> SaveReport:
+    def restore(self) -> None:
         """Restores all variables and records the present incarnations of the parameter servers.
 
         Raises:
@@ -131,24 +131,20 @@ class StateRestorer:
           OpError: as `jflow.checkpoint.restore`.
         """
         lives = {task: self.life_of(task) for task in self._strategy.present_ps_tasks}
-        report = self._restored(self._strategy.present_ps_tasks)
+        self._restore(lives)
         self._lives.update(lives)
-        return report
 
-    def _restored(self, tasks: Collection[Task]) -> SaveReport:
+    def _restore(self, tasks: Collection[Task]) -> None:
         """Restores the variables of some parameter servers."""
-        states = self._states(tasks)
-        if not states:
-            return SaveReport()
-        return self._strategy.connection.restore_state(self._checked(), states)
+        if states := self._states(tasks):
+            self._strategy.connection.restore_state(self._checked(), states)
 
-    def bring_back(self, goes_on: Callable[[], bool], wait: Callable[[float], object]) -> None:
+    def bring_back(self, closing: threading.Event) -> None:
         """Waits until all parameter servers answer, and restores the variables of those that were
         lost since `note_lives`; also of those that are lost while others are restored.
 
         Args:
-          goes_on: whether to wait on.
-          wait: waits for some seconds.
+          closing: ends the wait when it is set.
 
         Raises:
           UnavailableError: if one does not come back, or its variables cannot be restored.
@@ -156,12 +152,12 @@ class StateRestorer:
         """
         deadline, n_in_vain = Deadline(self._patience), 0
         while True:
-            lives = {task: self._awaited(task, deadline, goes_on, wait) for task in self._lives}
+            lives = {task: self._awaited(task, deadline, closing) for task in self._lives}
             try:
                 self._reopened(lives)
             except (RestartedError, UnavailableError) as error:
                 n_in_vain += self._are_in(lives)
-                if n_in_vain == N_IN_VAIN or not goes_on() or deadline.remaining() == 0:
+                if n_in_vain == N_IN_VAIN or closing.is_set() or deadline.remaining() == 0:
                     raise
                 _LOG.warning("the variables are restored again: %s", error.message)
             except NotFoundError as error:
@@ -182,7 +178,7 @@ class StateRestorer:
         self._strategy.connection.reopen()
         if lost:
             _LOG.warning("%s restarted; its variables are restored", ", ".join(map(str, lost)))
-            self._restored(lost)
+            self._restore(lost)
 
     def _are_in(self, lives: Mapping[Task, int]) -> bool:
         """Whether all servers answer with these incarnations, so that none was lost since."""
@@ -191,38 +187,30 @@ class StateRestorer:
         except UnavailableError:
             return False
 
-    def _awaited(
-        self,
-        task: Task,
-        deadline: Deadline,
-        goes_on: Callable[[], bool],
-        wait: Callable[[float], object],
-    ) -> int:
+    def _awaited(self, task: Task, deadline: Deadline, closing: threading.Event) -> int:
         pauses = backoff(0.05, 1.0)
         while True:
             try:
                 return self.life_of(task)
             except UnavailableError as error:
-                if not goes_on() or deadline.remaining() == 0:
+                if closing.is_set() or deadline.remaining() == 0:
                     raise UnavailableError(
                         f"{error.message}; it did not come back within "
                         f"{seconds_text(self._patience)}",
                         task=str(task),
                     ) from None
-            wait(next(pauses))
+            closing.wait(next(pauses))
 
     def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
+        """Returns the variables that are on some parameter servers now."""
         wanted, strategy = {*tasks}, self._strategy
-        variables = strategy.connection.variables
-        return [one for one in variables if strategy.successor_of(_task_of(one)) in wanted]
+        return [
+            one
+            for one in strategy.connection.variables
+            if strategy.successor_of(Task.parse(str(one.ref.spec))) in wanted
+        ]
 
     def _checked(self) -> str:
         if self.path is None:
             raise NotFoundError("there is no checkpoint: give the coordinator a checkpoint path")
         return self.path
-
-
-def _task_of(state: StateToSave) -> Task:
-    """Returns the task that a variable was made on."""
-    spec = state.ref.spec
-    return Task.parse(f"/job:{spec.job}/task:{spec.task}")

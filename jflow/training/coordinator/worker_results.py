@@ -11,7 +11,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from jflow.base.cluster import Task
@@ -24,6 +24,7 @@ from jflow.training.coordinator.metrics import Meter
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.scheduler import ClosureScheduler
+from jflow.training.parameter_servers.roles import WORKER_JOB
 
 FetchCallback = Callable[[Sequence[Any] | BaseException], None]
 """Takes the leaves of a result, or the error in their place."""
@@ -100,14 +101,13 @@ class WorkerResults:
         inputs = tuple((indices, self._table(worker)) for indices, _, worker in placed)
         is_on_worker = closure.keeping is not Keeping.NOT
         table = self._table(action.worker) if is_on_worker else None
-        return AttemptLayout(inputs, closure.keeping, table), tuple(
-            number for _, number, _ in placed
-        )
+        layout = AttemptLayout(inputs, closure.keeping, table)
+        return layout, tuple(number for _, number, _ in placed)
 
     def _table(self, worker: WorkerIndex) -> ResourceRef:
         link = self._link(worker)
         if link is None or link.table is None:
-            task = Task("worker", worker) if link is None else link.task
+            task = Task(WORKER_JOB, worker) if link is None else link.task
             raise UnavailableError(f"{task} was lost with its results", task=str(task))
         return link.table
 
@@ -188,7 +188,8 @@ class WorkerResults:
     def free_dropped(self) -> None:
         """Frees the results whose `RemoteValue`s the program has dropped."""
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
-        for number in self._drain_dropped():
+        for _ in range(self._dropped.qsize()):  # the clock's thread alone takes them
+            number = self._dropped.get()
             with self._lock:
                 if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
@@ -201,15 +202,6 @@ class WorkerResults:
             link = self._link(worker)
             if link is not None:
                 link.free(numbers)
-
-    def _drain_dropped(self) -> list[int]:
-        numbers = []
-        for _ in range(self._dropped.qsize()):
-            try:
-                numbers.append(self._dropped.get_nowait())
-            except Empty:
-                break
-        return numbers
 
     def close(self) -> None:
         """Ends the coordinator's access: results that were not fetched are gone."""

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.base.handles import Closing
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.training.decoupled.fragment import Fragment, RoundProgress, wide
 
@@ -48,7 +49,7 @@ class _LocalFragment:
     shift: list[Any] | None = None
 
 
-class Learner:
+class Learner(Closing):
     """A learner, which trains by itself and exchanges fragments; `Decoupled.join` makes it.
 
     It is used by one thread. A `with` block, or `close`, ends it.
@@ -99,12 +100,9 @@ class Learner:
         self._tokens = 0.0
         self._leaving = Event()
 
-    def __enter__(self) -> Learner:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    def _leave(self, failed: bool) -> None:
         try:
-            if error is None and not self._leaving.is_set():
+            if not failed and not self._leaving.is_set():
                 self.contribute()
         finally:
             self.close()

@@ -10,6 +10,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.plan.xla import jaxprs
+from jflow.training.optimizers.locality import vars_of
 
 
 def are_sums(update: Callable[[Sequence[Any]], Sequence[Any]], values: Sequence[Any]) -> list[bool]:
@@ -27,7 +28,7 @@ def are_sums(update: Callable[[Sequence[Any]], Sequence[Any]], values: Sequence[
         operands = tuple(eqn.invars)
         if eqn.primitive.name == "add":
             added[eqn.outvars[0]] = operands
-        if any(x in dependent for x in _vars(operands)):
+        if any(x in dependent for x in vars_of(operands)):
             dependent.update(eqn.outvars)
     return [
         not isinstance(new, jex.Literal)
@@ -38,11 +39,7 @@ def are_sums(update: Callable[[Sequence[Any]], Sequence[Any]], values: Sequence[
 
 def _is_sum(old: jex.Var, operands: Sequence[jaxprs.Atom], dependent: set[jex.Var]) -> bool:
     others = [x for x in operands if x is not old]
-    return len(others) == len(operands) - 1 and not any(x in dependent for x in _vars(others))
-
-
-def _vars(atoms: Iterable[jaxprs.Atom]) -> list[jex.Var]:
-    return [x for x in atoms if not isinstance(x, jex.Literal)]
+    return len(others) == len(operands) - 1 and not any(x in dependent for x in vars_of(others))
 
 
 def total(values: Sequence[Any], parts: Iterable[Sequence[Any]]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Layers of a monitored session: hooks around each step, threads of a coordinator, recovery.
+"""What a monitored session runs its steps on: hooks, threads of a coordinator, recovery.
 
-Each layer runs steps through the one below. `_Recoverable` makes the two others anew after a
-failure, so it is the only one that lives as long as the monitored session.
+`Coordinated` is one session with its hooks and threads. `Recoverable` makes another one after a
+failure, so it lives as long as the monitored session.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,32 +73,6 @@ class StepContext:
 StepFn = Callable[[StepContext], Any]
 
 
-class Layer(ABC):
-    """What a monitored session runs its steps on."""
-
-    @abstractmethod
-    def run(
-        self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        options: RunOptions | None = None,
-        run_metadata: RunMetadata | None = None,
-    ) -> Any:
-        """Runs a step with hooks."""
-
-    @abstractmethod
-    def run_step_fn(self, step_fn: StepFn) -> Any:
-        """Calls a step function."""
-
-    @abstractmethod
-    def should_stop(self) -> bool:
-        """Whether the training has to end; raises what a thread of the session has raised."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stops the threads and closes the session."""
-
-
 class Live(NamedTuple):
     """A session with the coordinator of its threads."""
 
@@ -107,20 +80,32 @@ class Live(NamedTuple):
     coord: Coordinator
 
 
-class Hooked:
-    """Runs the steps of a session with hooks.
+class Coordinated:
+    """Runs the steps of a session with hooks and the threads of its queue runners.
 
     Args:
-      session: the session.
-      hooks: the hooks, in the order in which they are called.
+      live: the session and the coordinator of its threads.
+      hooks: the hooks, which know the session, in the order in which they are called.
+      stop_grace_period_secs: how long to wait for threads at the end, in seconds.
     """
 
-    def __init__(self, session: Session, hooks: Sequence[SessionRunHook]) -> None:
-        self._session = session
+    def __init__(
+        self, live: Live, hooks: Sequence[SessionRunHook], stop_grace_period_secs: float
+    ) -> None:
+        self._session, self._coord = live
         self._hooks = hooks
-        self.stop_requested = False
+        self._stop_requested = False
+        self._stop_grace_period_secs = stop_grace_period_secs
 
-    def run(
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a step with hooks."""
+        return self._attempt(self._run_with_hooks, *args, **kwargs)
+
+    def run_step_fn(self, step_fn: StepFn) -> Any:
+        """Calls a step function."""
+        return self._attempt(step_fn, StepContext(self._session, self.run))
+
+    def _run_with_hooks(
         self,
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None = None,
@@ -128,7 +113,7 @@ class Hooked:
         run_metadata: RunMetadata | None = None,
     ) -> Any:
         """Runs a step with hooks, as `MonitoredSession.run`."""
-        if self.stop_requested:
+        if self._stop_requested:
             raise RuntimeError("run was called after a stop was requested; check should_stop()")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict), self._session)
         added = [hook.before_run(context) or SessionRunArgs() for hook in self._hooks]
@@ -145,31 +130,8 @@ class Hooked:
             results = None if args.fetches is None else values
             hook.after_run(context, SessionRunValues(results, options, metadata))
         if context.stop_requested:
-            self.stop_requested = True
+            self._stop_requested = True
         return result
-
-
-class Coordinated(Layer):
-    """A session with hooks and the threads of its queue runners.
-
-    Args:
-      live: the session and the coordinator of its threads.
-      hooks: the hooks, which know the session.
-      stop_grace_period_secs: how long to wait for threads at the end, in seconds.
-    """
-
-    def __init__(
-        self, live: Live, hooks: Sequence[SessionRunHook], stop_grace_period_secs: float
-    ) -> None:
-        self._session, self._coord = live
-        self._hooked = Hooked(live.session, hooks)
-        self._stop_grace_period_secs = stop_grace_period_secs
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        return self._attempt(self._hooked.run, *args, **kwargs)
-
-    def run_step_fn(self, step_fn: StepFn) -> Any:
-        return self._attempt(step_fn, StepContext(self._session, self.run))
 
     def _attempt(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -187,10 +149,12 @@ class Coordinated(Layer):
             raise
 
     def should_stop(self) -> bool:
+        """Whether the training has to end; raises what a thread of the session has raised."""
         self._coord.raise_requested_exception()
-        return self._hooked.stop_requested or self._coord.should_stop()
+        return self._stop_requested or self._coord.should_stop()
 
     def close(self) -> None:
+        """Stops the threads and closes the session."""
         self._coord.request_stop()
         try:
             self._coord.join(
@@ -247,8 +211,8 @@ class Opener:
         return opened
 
 
-class Recoverable(Layer):
-    """Opens a new session after the loss of a task, and runs the same step again.
+class Recoverable:
+    """As `Coordinated`, but opens a new session after the loss of a task and runs the step again.
 
     Args:
       opener: opens the sessions.
@@ -309,6 +273,10 @@ class Recoverable(Layer):
         layer, self._layer = self._layer, None
         if layer is not None:
             _close_quietly(layer)
+
+
+Layer = Coordinated | Recoverable
+"""What a monitored session runs its steps on."""
 
 
 def _close_quietly(layer: Coordinated) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,23 +14,23 @@ from jflow.client.session import Session
 from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import OutOfRangeError
 from jflow.training.input_queues.queue_runner import StartsQueueRunners
-from jflow.training.monitored.creators import (
-    ChiefSessionCreator,
-    SessionCreator,
-)
+from jflow.training.monitored.creators import ChiefSessionCreator, SessionCreator
 from jflow.training.monitored.layers import Layer, Opener, Recoverable, StepContext, StepFn
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.monitored.scaffold import Scaffold
 
 
 class _Monitored(StartsQueueRunners):
-    """What both monitored sessions share; `_layered` says how a session is opened."""
+    """What both monitored sessions share; `layered` opens the session."""
+
+    StepContext = StepContext
 
     def __init__(
         self,
         session_creator: SessionCreator,
         hooks: Sequence[SessionRunHook] | None,
         stop_grace_period_secs: float,
+        layered: Callable[[Opener], Layer],
     ) -> None:
         self._graph = get_default_graph()
         self._was_finalized = self._graph.finalized
@@ -40,13 +40,10 @@ class _Monitored(StartsQueueRunners):
         self._opener = Opener(session_creator, self._graph, self._hooks, stop_grace_period_secs)
         self._layer: Layer | None = None
         try:
-            self._layer = self._layered(self._opener)
+            self._layer = layered(self._opener)
         except BaseException:
             self._unfinalize()
             raise
-
-    def _layered(self, opener: Opener) -> Layer:
-        raise NotImplementedError
 
     @property
     def graph(self) -> Graph:
@@ -169,18 +166,14 @@ class MonitoredSession(_Monitored):
       stop_grace_period_secs: how long to wait for threads at the end, in seconds.
     """
 
-    StepContext = StepContext
-
     def __init__(
         self,
         session_creator: SessionCreator | None = None,
         hooks: Sequence[SessionRunHook] | None = None,
         stop_grace_period_secs: float = 120,
     ) -> None:
-        super().__init__(session_creator or ChiefSessionCreator(), hooks, stop_grace_period_secs)
-
-    def _layered(self, opener: Opener) -> Layer:
-        return Recoverable(opener)
+        creator = session_creator or ChiefSessionCreator()
+        super().__init__(creator, hooks, stop_grace_period_secs, Recoverable)
 
 
 class SingularMonitoredSession(_Monitored):
@@ -196,8 +189,6 @@ class SingularMonitoredSession(_Monitored):
       checkpoint_filename_with_path: the checkpoint to restore, instead of a directory.
     """
 
-    StepContext = StepContext
-
     def __init__(
         self,
         hooks: Sequence[SessionRunHook] | None = None,
@@ -211,10 +202,7 @@ class SingularMonitoredSession(_Monitored):
         creator = ChiefSessionCreator(
             scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path
         )
-        super().__init__(creator, hooks, stop_grace_period_secs)
-
-    def _layered(self, opener: Opener) -> Layer:
-        return opener.open()
+        super().__init__(creator, hooks, stop_grace_period_secs, Opener.open)
 
     def raw_session(self) -> Session | None:
         """Returns the session without hooks; None once it is closed."""

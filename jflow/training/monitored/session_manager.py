@@ -99,8 +99,7 @@ class SessionManager:
             afterwards.
           ValueError: if there are both a directory and a checkpoint.
         """
-        session = self._open(master, config)
-        with _closed_on_error(session):
+        with self._opened(master, config) as session:
             is_restored = self._restore(
                 session,
                 saver,
@@ -141,8 +140,7 @@ class SessionManager:
         Returns:
           The session, and whether its variables were restored and are ready.
         """
-        session = self._open(master, config)
-        with _closed_on_error(session):
+        with self._opened(master, config) as session:
             is_restored = self._restore(
                 session,
                 saver,
@@ -179,8 +177,7 @@ class SessionManager:
         )
         with notice.timed():
             while True:
-                session = self._open(master, config)
-                with _closed_on_error(session):
+                with self._opened(master, config) as session:
                     missing = self._initialize_locally(session)
                     if missing is None:
                         missing = self._missing(session, self._ready_op)
@@ -200,8 +197,15 @@ class SessionManager:
     def _pauses(self) -> Iterator[float]:
         return backoff(min(_FIRST_PAUSE_S, self._recovery_wait_secs), self._recovery_wait_secs)
 
-    def _open(self, master: str, config: ConfigProto | None) -> Session:
-        return Session(master, graph=self._graph, config=config)
+    @contextmanager
+    def _opened(self, master: str, config: ConfigProto | None) -> Iterator[Session]:
+        """Opens a session, which an error in the block closes."""
+        session = Session(master, graph=self._graph, config=config)
+        try:
+            yield session
+        except BaseException:
+            session.close()
+            raise
 
     def _restore(
         self,
@@ -274,12 +278,3 @@ class SessionManager:
         return "variables not initialized: " + ", ".join(
             name.decode() if isinstance(name, bytes) else str(name) for name in np.ravel(names)
         )
-
-
-@contextmanager
-def _closed_on_error(session: Session) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        session.close()
-        raise

@@ -109,8 +109,8 @@ class Supervisor:
         self.save_path = self._logdir and os.path.join(self._logdir, checkpoint_basename)
         is_given = global_step is not _DEFAULT
         self.global_step = global_step if is_given else get_global_step(self._graph)
-        own_writer = self._writer() if summary_writer is _DEFAULT else summary_writer
-        self.summary_writer: Any = own_writer
+        is_default = summary_writer is _DEFAULT
+        self.summary_writer: Any = self._writer() if is_default else summary_writer
         self._is_graph_written = False
         self.session_manager = session_manager or SessionManager(
             own["local_init_op"],
@@ -212,8 +212,7 @@ class Supervisor:
             return []
         started = []
         if self.save_summaries_secs and self.summary_op is not None and self.summary_writer:
-            args = (self.save_summaries_secs, self._write_summary, (sess,))
-            started.append(self.loop(*args))
+            started.append(self.loop(self.save_summaries_secs, self._write_summary, (sess,)))
         if self.save_summaries_secs and self.global_step is not None and self.summary_writer:
             counter = _StepRate(self, sess)
             started.append(self.loop(self.save_summaries_secs, counter.write))
@@ -242,9 +241,7 @@ class Supervisor:
         kwargs: Mapping[str, Any] | None = None,
     ) -> LooperThread:
         """Starts a thread that calls a function again and again; see `LooperThread`."""
-        thread = LooperThread(self.coord, timer_interval_secs, target, args, kwargs)
-        thread.start()
-        return thread
+        return LooperThread.loop(self.coord, timer_interval_secs, target, args, kwargs)
 
     def should_stop(self) -> bool:
         """Returns whether a stop was requested."""
@@ -300,8 +297,9 @@ class Supervisor:
     SummaryComputed = summary_computed
 
     def _writer(self) -> FileWriter | None:
-        is_used = self.is_chief and self._logdir is not None and can_write_events()
-        return FileWriter(self._logdir) if is_used and self._logdir is not None else None
+        if self.is_chief and self._logdir is not None and can_write_events():
+            return FileWriter(self._logdir)
+        return None
 
     def _write_definition(self) -> None:
         definition = self._graph.as_graph_def(add_shapes=True)

@@ -8,7 +8,7 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from jflow.training.optimizers.locality import (
     compiled,
     owner_of,
 )
-from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
+from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at, shards_of
 from jflow.training.optimizers.rule import Rule, UpdateRule
 from jflow.training.optimizers.slots import SlotTable, sharding_of_slot, slot_key
 from jflow.training.optimizers.update import TrainedState, apply_update
@@ -70,13 +70,12 @@ class EagerUpdates:
     """
 
     def __init__(self, rule: UpdateRule, table: SlotTable, name: str, first: VariableLike) -> None:
-        param = _shards([first])[0]
+        param = shards_of(first)[0]
         self._owner: Any = param.operations.ref.owner
         self._rule = rule
         self._table = table
         self._name = name
         self._variables: list[VariableLike] = []
-        self._slot_by_key: dict[Hashable, Variable] = {}
         self._programs: dict[tuple[VariableLike, ...], Callable[..., Any]] = {}
         self.iterations = _outside_of_traces(
             lambda: self._variable(param, np.int32(0), "iterations")
@@ -86,7 +85,8 @@ class EagerUpdates:
         """Makes the state for variables, as far as it is not there."""
         key = tuple(variables)
         if key not in self._programs:
-            state = _outside_of_traces(lambda: self._state_of(_shards(variables)))
+            shards = [shard for variable in variables for shard in shards_of(variable)]
+            state = _outside_of_traces(lambda: self._state_of(shards))
             self._programs[key] = function(
                 lambda grads, inputs: self._apply(key, state, grads, inputs)
             )
@@ -133,11 +133,9 @@ class EagerUpdates:
             return lambda param, name: self._variable(param, initial, name)
 
         for number, (key, (path, _)) in enumerate(zip(keys, leaves, strict=True)):
-            if key not in self._slot_by_key:
-                self._slot_by_key[key] = self._table.add(
-                    path, owners_of[number], params, creator(number)
-                )
-        return TrainedState(params, tree, [self._slot_by_key[key] for key in keys], owners_of)
+            if key not in self._table.by_key:
+                self._table.add(key, path, owners_of[number], params, creator(number))
+        return TrainedState(params, tree, [self._table.by_key[key] for key in keys], owners_of)
 
     def _variable(self, param: Variable, initial: Any, name: str) -> Variable:
         ref = param.operations.ref
@@ -160,7 +158,7 @@ class EagerUpdates:
         """Returns the variables of the state; slots by the number of their variable and by name."""
         slots: dict[str, list[Variable]] = {}
         for number, variable in enumerate(self._variables):
-            for shard in _shards([variable]):
+            for shard in shards_of(variable):
                 for name, slot in self._table.slots.get(shard, {}).items():
                     slots.setdefault(f"{number}/{name}", []).append(slot)
         own = {key: each if len(each) > 1 else each[0] for key, each in slots.items()}
@@ -268,14 +266,6 @@ def _same(old: jax.Array, *_: jax.Array) -> jax.Array:
 
 def _increment(old: jax.Array, _: jax.Array) -> jax.Array:
     return old + 1
-
-
-def _shards(variables: Sequence[VariableLike]) -> list[Variable]:
-    shards: list[Variable] = []
-    for variable in variables:
-        parts = variable.variables if isinstance(variable, ShardedVariable) else [variable]
-        shards.extend(part for part in parts if isinstance(part, Variable))
-    return shards
 
 
 def _pieces(

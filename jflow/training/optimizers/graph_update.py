@@ -67,7 +67,6 @@ class GraphUpdates:
         self._name = name
         self._names = names
         self._bases = bases
-        self._slot_by_key: dict[Hashable, Variable] = {}
 
     def update(
         self, grads: Sequence[Any], variables: Sequence[Variable], name: str | None
@@ -92,12 +91,12 @@ class GraphUpdates:
         leaves, tree = self._rule.state_of(variables)
         owners = [owner_of(path, leaf, shapes) for path, leaf in leaves]
         keys = [slot_key(path, leaf, variables) for path, leaf in leaves]
-        if not self._slot_by_key.keys() >= {*keys}:
+        if not self._table.by_key.keys() >= {*keys}:
             initial = [v.initial_value for v in variables]
             init = LocalComputation.trace(self._rule.init, [initial], shapes)
             values = face.evaluate(init, initial, [], [])
             self._create(leaves, owners, keys, values, variables, outer)
-        return TrainedState(variables, tree, [self._slot_by_key[key] for key in keys], owners)
+        return TrainedState(variables, tree, [self._table.by_key[key] for key in keys], owners)
 
     def _create(
         self,
@@ -113,11 +112,11 @@ class GraphUpdates:
         made: set[OwnerIndex] = set()
         for place in sorted(range(len(leaves)), key=ranks.__getitem__):
             key, (path, _), owner = keys[place], leaves[place], owners[place]
-            if key not in self._slot_by_key:
+            if key not in self._table.by_key:
                 made.add(owner)
                 value, is_slot = values[place], ranks[place] >= 0
                 create = self._slot_creator(value) if is_slot else self._creator(value, outer)
-                self._slot_by_key[key] = self._table.add(path, owner, variables, create, place)
+                self._table.add(key, path, owner, variables, create, place)
         for owner in made - {SHARED}:
             for _ in range(self._names.absent(path for path, _ in leaves)):
                 self._reserve_slot(variables[owner])

@@ -99,7 +99,7 @@ def local_calls(
     for var, owner in zip(jaxpr.invars, arguments, strict=True):
         site[var] = _Site(0, owner)
     for eqn, owner in zip(jaxpr.eqns, _owners(jaxpr, arguments, results), strict=True):
-        before = [site[x] for x in _vars(eqn.invars) if x in site]
+        before = [site[x] for x in vars_of(eqn.invars) if x in site]
         changes = max((one.changes + (one.owner != owner) for one in before), default=0)
         site.update(dict.fromkeys(eqn.outvars, _Site(changes, owner)))
     _delay(jaxpr, site)
@@ -107,9 +107,9 @@ def local_calls(
     for eqn in jaxpr.eqns:
         if eqn.outvars:
             groups.setdefault(site[eqn.outvars[0]], []).append(eqn)
-    leaving = set(_vars(jaxpr.outvars))
+    leaving = set(vars_of(jaxpr.outvars))
     for here, eqns in groups.items():
-        leaving.update(x for eqn in eqns for x in _vars(eqn.invars) if site.get(x) != here)
+        leaving.update(x for eqn in eqns for x in vars_of(eqn.invars) if site.get(x) != here)
     consts = dict(zip(jaxpr.constvars, computation.consts, strict=True))
     return [_local_call(here.owner, groups[here], consts, leaving) for here in sorted(groups)]
 
@@ -140,7 +140,7 @@ def _delay(jaxpr: jex.Jaxpr, site: dict[jex.Var, _Site]) -> None:
         if using and all(one.owner == here.owner for one in using):
             here = min(using)
             site.update(dict.fromkeys(eqn.outvars, here))
-        for x in _vars(eqn.invars):
+        for x in vars_of(eqn.invars):
             users.setdefault(x, []).append(here)
 
 
@@ -151,7 +151,7 @@ def _local_call(
     leaving: Collection[jex.Var],
 ) -> LocalCall:
     defined = dict.fromkeys(var for eqn in eqns for var in eqn.outvars)
-    used = dict.fromkeys(x for eqn in eqns for x in _vars(eqn.invars) if x not in defined)
+    used = dict.fromkeys(x for eqn in eqns for x in vars_of(eqn.invars) if x not in defined)
     inputs = tuple(var for var in used if var not in consts)
     outputs = tuple(var for var in defined if var in leaving)
     own = {var: consts[var] for var in used if var in consts}
@@ -220,7 +220,7 @@ def _owners(
     owner_of: dict[jex.Var, OwnerIndex] = dict(zip(jaxpr.invars, arguments, strict=True))
     owners: list[OwnerIndex | None] = []
     for eqn in jaxpr.eqns:
-        owner = _common(owner_of[x] for x in _vars(eqn.invars) if x in owner_of)
+        owner = _common(owner_of[x] for x in vars_of(eqn.invars) if x in owner_of)
         owners.append(owner)
         if owner is not None:
             owner_of.update(dict.fromkeys(eqn.outvars, owner))
@@ -233,7 +233,7 @@ def _owners(
         using = {each for var in eqn.outvars for each in users.get(var, ())}
         alone = using.pop() if len(using) == 1 else SHARED
         reversed_owners.append(alone if known is None else known)
-        for x in _vars(eqn.invars):
+        for x in vars_of(eqn.invars):
             users.setdefault(x, []).append(reversed_owners[-1])
     return reversed_owners[::-1]
 
@@ -247,5 +247,6 @@ def _common(owners: Iterable[OwnerIndex]) -> OwnerIndex | None:
     return SHARED if distinct else None
 
 
-def _vars(atoms: Iterable[jaxprs.Atom]) -> list[jex.Var]:
+def vars_of(atoms: Iterable[jaxprs.Atom]) -> list[jex.Var]:
+    """Returns the variables among the operands or results of an equation."""
     return [x for x in atoms if not isinstance(x, jex.Literal)]

@@ -22,12 +22,11 @@ import jax.numpy as jnp
 from jflow.client.functions import function
 from jflow.client.ops import IndexedSlices, Variable
 from jflow.client.ops.variable import VariableLike
-from jflow.client.variables import ShardedVariable
 from jflow.compiler.graph import owners
 from jflow.compiler.graph.primitives import read_p, state_of
 from jflow.compiler.graph.row_gathers import row_indices
 from jflow.plan.xla import internals, jaxprs
-from jflow.training.optimizers.rows import RowGradient, as_pytree
+from jflow.training.optimizers.rows import RowGradient, as_pytree, flat_indices, shards_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def loss_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]) -
     """
     if internals.is_tracing():
         return _traced_gradients(loss, variables)
-    owner: Any = _shards_of(variables[0])[0].operations.ref.owner
+    owner: Any = shards_of(variables[0])[0].operations.ref.owner
     with owners.owned_by(owner):
         gradients = function(lambda: [*map(as_pytree, _traced_gradients(loss, variables))])()
     return [
@@ -104,7 +103,7 @@ def _traced_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]
         raise TypeError(
             f"expected a loss that returns a scalar, got {', '.join(map(str, traced.out_avals))}"
         )
-    shards = [_shards_of(variable) for variable in variables]
+    shards = [shards_of(variable) for variable in variables]
     refs = [shard.operations.ref for own in shards for shard in own]
     eqns, consts, result = _opened(traced, refs)
     program = _with_points(eqns, refs, result)
@@ -234,9 +233,9 @@ def _gradient(
         return functools.reduce(operator.add, (slopes[number] for number in numbers))
     values, at = [], []
     for number in numbers:
-        rows, flat = program.rows[number], indices[number].reshape(-1)
-        is_clipped = rows is not None and rows.clips
-        at.append(jnp.clip(flat, 0, shard.shape[0] - 1) if is_clipped else flat)
+        rows = program.rows[number]
+        clips = rows is not None and rows.clips
+        at.append(flat_indices(indices[number], shard.shape[0], clips))
         values.append(slopes[number].reshape(-1, *shard.shape[1:]))
     return IndexedSlices(jnp.concatenate(values), jnp.concatenate(at), shard.shape)
 
@@ -250,10 +249,3 @@ def _whole(grad: Any, shard: Variable) -> Any:
     if grad is None:
         return jnp.zeros(shard.shape, shard.dtype)
     return grad.to_tensor() if isinstance(grad, IndexedSlices) else grad
-
-
-def _shards_of(variable: VariableLike) -> list[Variable]:
-    if isinstance(variable, ShardedVariable):
-        return [*variable.variables]
-    assert isinstance(variable, Variable)
-    return [variable]

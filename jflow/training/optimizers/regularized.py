@@ -105,7 +105,8 @@ class FtrlOptimizer(Optimizer):
     ) -> None:
         check_flag("use_locking", use_locking)
         _check(learning_rate_power <= 0, "learning_rate_power", learning_rate_power, "at most 0")
-        _check_first(initial_accumulator_value)
+        first = initial_accumulator_value
+        _check(first >= 0, "initial_accumulator_value", first, "at least 0")
         _check_strengths(l1_regularization_strength, l2_regularization_strength)
 
         def transformation(rate: Any, l1: Any, l2: Any, shrinkage: Any) -> Any:
@@ -119,7 +120,7 @@ class FtrlOptimizer(Optimizer):
                 new = (jnp.sign(linear) * l1 - linear) / quadratic
                 return jnp.where(jnp.abs(linear) > l1, new, 0).astype(x.dtype), (total, linear)
 
-            return _transformation(_LinearSums, (initial_accumulator_value, 0.0), step)
+            return _transformation(_LinearSums, (first, 0.0), step)
 
         numbers = {
             "rate": learning_rate,
@@ -269,10 +270,6 @@ def _check_strengths(l1: Any, l2: Any) -> None:
     for name, value in (("l1_regularization_strength", l1), ("l2_regularization_strength", l2)):
         if isinstance(value, int | float):
             _check(value >= 0, name, value, "at least 0")
-
-
-def _check_first(value: float) -> None:
-    _check(value >= 0, "initial_accumulator_value", value, "at least 0")
 
 
 def _check(is_valid: bool, name: str, value: Any, wanted: str) -> None:

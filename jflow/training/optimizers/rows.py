@@ -15,6 +15,8 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jflow.client.ops import IndexedSlices, Variable
+from jflow.client.ops.variable import VariableLike
+from jflow.client.variables import ShardedVariable
 from jflow.compiler.graph import Tensor, colocate_with
 from jflow.compiler.graph.row_gathers import RowGather
 
@@ -34,6 +36,20 @@ class RowGradient(NamedTuple):
 def as_pytree(grad: Any) -> Any:
     """Returns a gradient of an eager variable as a pytree of arrays."""
     return RowGradient(grad.values, grad.indices) if isinstance(grad, IndexedSlices) else grad
+
+
+def shards_of(variable: VariableLike) -> list[Variable]:
+    """Returns the shards of an eager variable; the variable itself if it is not sharded."""
+    if isinstance(variable, ShardedVariable):
+        return variable.variables
+    assert isinstance(variable, Variable)
+    return [variable]
+
+
+def flat_indices(indices: Any, n_rows: int, clips: bool) -> Any:
+    """Returns the indices of a gather of rows, i[n], with those out of range as it takes them."""
+    flat = indices.reshape(-1)
+    return jnp.clip(flat, 0, n_rows - 1) if clips else flat
 
 
 class RowSums(NamedTuple):
@@ -69,8 +85,7 @@ def slices_of(
         indices = []
         for program, others, is_clipped in zip(programs, inputs, clips, strict=True):
             (own,) = jex.jaxpr_as_fun(program)(*others)
-            flat = own.reshape(-1)
-            indices.append(jnp.clip(flat, 0, variable.shape[0] - 1) if is_clipped else flat)
+            indices.append(flat_indices(own, variable.shape[0], is_clipped))
         rows = [value.reshape(-1, *row) for value in values]
         return jnp.concatenate(rows), jnp.concatenate(indices)
 

@@ -63,12 +63,14 @@ class SlotTable:
     """The variables of an optimizer's state.
 
     Attributes:
+      by_key: all of them, by `slot_key`.
       slots: those that belong to one variable, by that variable and their names.
       shared: the others.
       counts: counts of updates among the others, by the graph that they are in.
     """
 
     def __init__(self) -> None:
+        self.by_key: dict[Hashable, Variable] = {}
         self.slots: dict[Variable, dict[str, Variable]] = {}
         self.shared: list[Variable] = []
         self.counts: dict[Any, Variable] = {}
@@ -76,18 +78,20 @@ class SlotTable:
 
     def add(
         self,
+        key: Hashable,
         path: tuple[Any, ...],
         owner: OwnerIndex,
         variables: Sequence[Variable],
         create: Callable[[Variable, str], Variable],
         place: int = 0,
-    ) -> Variable:
-        """Adds the variable of one leaf of the state and returns it.
+    ) -> None:
+        """Adds the variable of one leaf of the state.
 
         A leaf that belongs to one variable is on its device and named after it; any other leaf is
         on that of the first variable.
 
         Args:
+          key: the key of the leaf.
           path, owner: the path of the leaf in the state, and the index of its variable.
           variables: the variables that are trained.
           create: creates a variable on the device of another one, with a name below that one's.
@@ -95,7 +99,7 @@ class SlotTable:
         """
         field = path if owner == SHARED else path[:-1]
         param, name = variables[max(owner, 0)], slot_name(field)
-        slot = create(param, name)
+        slot = self.by_key[key] = create(param, name)
         slot.save_slice_info = _slice_of(slot, param)
         if owner == SHARED:
             self.shared.append(slot)
@@ -105,7 +109,6 @@ class SlotTable:
             own = self.slots.setdefault(param, {})
             own[_last_field(field) if _last_field(field) not in own else name] = slot
         self._places[slot] = place
-        return slot
 
     def variables(self) -> list[Variable]:
         """Returns all variables of the state, the shared ones first, else as they are in it.

@@ -22,11 +22,6 @@ from jflow.errors import UnavailableError
 from jflow.plan.xla import internals
 from jflow.training.parameter_servers.roles import WORKER_JOB
 
-_REFUSED = (
-    "the index of the worker is known only in functions that a coordinator schedules; ask for it "
-    "there, outside of loops, branches and other nested functions of JAX"
-)
-
 worker_index_p = jex.Primitive("worker_index")
 """() → int32[]; a value when the function is bound to a worker."""
 
@@ -65,7 +60,10 @@ def with_index(jaxpr: jex.ClosedJaxpr, index: int) -> jex.ClosedJaxpr:
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise RuntimeError(_REFUSED)
+    raise RuntimeError(
+        "the index of the worker is known only in functions that a coordinator schedules; ask for "
+        "it there, outside of loops, branches and other nested functions of JAX"
+    )
 
 
 worker_index_p.def_abstract_eval(lambda: jax.core.ShapedArray((), np.int32))
@@ -106,7 +104,8 @@ class PerWorkerVariable(Variable):
 
     def create_on(self, task: Task) -> Variable:
         """Makes the variable of a worker, unless it has it already; returns that variable."""
-        with without_creators(), owners.owned_by(self._connection), device(None), _on(task):
+        on_it = device(_spec_of(task))
+        with without_creators(), owners.owned_by(self._connection), device(None), on_it:
             return Variable(**self._arguments)
 
     def read_all(self) -> list[jax.Array]:
@@ -161,10 +160,6 @@ def _spec_of(task: Task) -> DeviceSpec:
     return replace(_OF_ITS_WORKER, job=task.job, task=task.index)
 
 
-def _on(task: Task) -> Any:
-    return device(_spec_of(task))
-
-
 def _is_up(task: Task, device_names: set[str]) -> bool:
     return any(name.startswith(f"{task}/") for name in device_names)
 
@@ -174,11 +169,8 @@ class _OnItsWorker(EagerVariable):
 
     def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
         if not internals.is_tracing():
-            self._refuse()
+            raise ValueError(
+                f"{self.ref} has a value on each worker; use it in a function that a coordinator "
+                "schedules, or read all values with read_all()"
+            )
         return super().bind(primitive, inputs, **params)
-
-    def _refuse(self) -> NoReturn:
-        raise ValueError(
-            f"{self.ref} has a value on each worker; use it in a function that a coordinator "
-            "schedules, or read all values with read_all()"
-        )

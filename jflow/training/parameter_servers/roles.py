@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jflow.base.cluster import ClusterResolver, ClusterSpec
+from jflow.base.cluster import ClusterSpec
 from jflow.base.cluster.role import n_tasks
 
 PS_JOB, WORKER_JOB = "ps", "worker"
@@ -26,7 +26,7 @@ def cluster_of(cluster_resolver: Any) -> ClusterSpec:
     task_type = None
     if isinstance(cluster_resolver, ClusterSpec | Mapping):
         cluster = ClusterSpec(cluster_resolver)
-    elif isinstance(cluster_resolver, ClusterResolver) or hasattr(cluster_resolver, "cluster_spec"):
+    elif hasattr(cluster_resolver, "cluster_spec"):
         cluster_spec = cluster_resolver.cluster_spec()
         if not isinstance(cluster_spec, ClusterSpec):
             raise TypeError(

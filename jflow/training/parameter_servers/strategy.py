@@ -29,7 +29,7 @@ from jflow.training.parameter_servers.replicas import ReduceOp
 from jflow.training.parameter_servers.roles import PS_JOB, WORKER_JOB, cluster_of
 from jflow.training.parameter_servers.sharding import Initial, n_shards_of
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class ParameterServerStrategy:
@@ -192,9 +192,8 @@ class ParameterServerStrategy:
         if arguments.pop("per_worker_variable", False):
             return self._create_per_worker(arguments)
         initial = Initial.of(arguments.get("initial_value"), arguments.get("dtype"))
-        if self._partitioner is None or not initial.shape:
-            return self._create_on_next(next_creator, arguments, initial)
-        n_shards = n_shards_of(self._partitioner, initial)
+        partitioner = self._partitioner if initial.shape else None
+        n_shards = 1 if partitioner is None else n_shards_of(partitioner, initial)
         if n_shards == 1:
             return self._create_on_next(next_creator, arguments, initial)
         return self._create_shards(next_creator, arguments, initial, n_shards)
@@ -262,7 +261,7 @@ class ParameterServerStrategy:
           leaves.
         """
         if not internals.is_tracing():
-            _log.warning(
+            _LOG.warning(
                 "ParameterServerStrategy.run was called outside of a function that a coordinator "
                 "schedules; the function is called in this program"
             )

@@ -13,9 +13,9 @@ PS, OTHER_PS, WORKER, OTHER = Task("ps", 0), Task("ps", 1), Task("worker", 0), T
     ("error", "expected"),
     [
         (errors.UnavailableError("", task=str(PS)), Loss(LossKind.STATE, PS)),
-        (errors.RestartedError("", task=str(PS)), Loss(LossKind.STATE, PS, True)),
+        (errors.RestartedError("", task=str(PS)), Loss(LossKind.STATE, PS)),
         (errors.UnavailableError("", task=str(WORKER)), Loss(LossKind.WORKER, WORKER)),
-        (errors.RestartedError("", task=str(OTHER)), Loss(LossKind.WORKER, OTHER, True)),
+        (errors.RestartedError("", task=str(OTHER)), Loss(LossKind.WORKER, OTHER)),
         (errors.UnavailableError(""), Loss(LossKind.WORKER, WORKER)),
         (errors.UnavailableError("", task="no task"), Loss(LossKind.WORKER, WORKER)),
         (errors.FailedPreconditionError("", task=str(PS)), Loss(LossKind.VALUES, PS)),

@@ -287,7 +287,7 @@ def test_a_worker_over_which_nothing_succeeds_is_connected_to_less_and_less_ofte
     """As one that refuses all closures, because its device is stuck."""
     connected: queue.Queue[int] = queue.Queue()
     events = Mock(connected=lambda worker, _: connected.put(worker))
-    link = WorkerLink(0, Task("worker", 0), Mock, events)
+    link = WorkerLink(Task("worker", 0), Mock, events)
     pauses = link._closing = _Pauses()
     link.start()
     try:

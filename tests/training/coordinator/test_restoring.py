@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -50,7 +50,7 @@ class Cluster:
         self.servers[index] = self.stack.enter_context(Server(spec, "ps", index))
 
     def bring_back(self) -> None:
-        self.restorer.bring_back(lambda: True, time.sleep)
+        self.restorer.bring_back(threading.Event())
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_an_error_of_restoring_that_lasts_is_raised(
     cluster.restorer.save()
     cluster.stop(1)
     cluster.start(1)
-    monkeypatch.setattr(cluster.restorer, "_restored", fail)
+    monkeypatch.setattr(cluster.restorer, "_restore", fail)
     with pytest.raises(UnavailableError, match="the way is cut"):
         cluster.bring_back()
     assert len(tried) == N_IN_VAIN
@@ -126,8 +126,10 @@ def test_a_server_that_was_only_cut_off_keeps_its_variables(cluster: Cluster) ->
 
 def test_a_server_that_does_not_come_back_is_unavailable(cluster: Cluster) -> None:
     cluster.stop(1)
+    closing = threading.Event()
+    closing.set()
     with pytest.raises(UnavailableError, match="did not come back within 5 s") as raised:
-        cluster.restorer.bring_back(lambda: False, time.sleep)
+        cluster.restorer.bring_back(closing)
     assert raised.value.task == "/job:ps/task:1"
 
 
