@@ -10,7 +10,7 @@ from typing import Any
 
 from jflow.base.cluster import ClusterSpec, SlurmClusterResolver, parse_cluster, read_tf_config
 from jflow.cli.roles import ROLES, role_argument
-from jflow.cli.stuck import add_stuck_options
+from jflow.cli.server_options import add_stuck_options
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.launch.slurm import SlurmJob

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 
 from jflow.base.cluster import Task
 from jflow.base.text import printable, table
@@ -44,42 +43,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     drain.add_argument("--json", action="store_true", help="for programs instead of people")
     drain.set_defaults(run=_drain)
-
-
-def add_members_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --members, --join and --address to the command that starts a server."""
-    parser.add_argument(
-        "--members",
-        metavar="DIR",
-        help="where the task keeps the list of members, as DIR/JOB-INDEX.json; tasks join and "
-        "leave only if the task has one that keeps the list: at first the one with the variables "
-        "that request no device (default: JFLOW_MEMBERS, else nowhere)",
-    )
-    parser.add_argument(
-        "--join",
-        metavar="grpc://HOST:PORT",
-        help="a server of a running cluster that this task joins, in place of --cluster; --index "
-        "is that of a task that has ended, or left out for a new one",
-    )
-    parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="where the task listens that joins, with port 2222 by default",
-    )
-
-
-def members_variables(options: argparse.Namespace) -> Mapping[str, str]:
-    """Returns the environment variable that says the same to servers."""
-    return {} if options.members is None else {"JFLOW_MEMBERS": options.members}
-
-
-def check_joining(options: argparse.Namespace) -> None:
-    """Raises ValueError if a task cannot join by what the options say."""
-    if options.cluster is not None:
-        raise ValueError("--join and --cluster exclude each other: the cluster says what it has")
-    for name in ("job", "address"):
-        if getattr(options, name) is None:
-            raise ValueError(f"--join needs --{name}")
 
 
 def _members(options: argparse.Namespace) -> int:
