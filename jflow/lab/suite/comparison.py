@@ -319,7 +319,7 @@ class _Run:
                 # Times of one plan are compared with each other, so they are taken in one go.
                 if len(results) < len(keys):
                     results = measured(self.measuring.measure, *plan, taking, rounds)
-                    for key in [k for k, r in others.items() if (r.workload, r.n_devices) == plan]:
+                    for key in [k for k, each in others.items() if each.plan == plan]:
                         del others[key]
                         file.drop_measured(key)
                 by_key = {keys[result.strategy]: result for result in results}
