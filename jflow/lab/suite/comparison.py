@@ -350,9 +350,8 @@ class _Run:
     def _alternatives(self) -> Sequence[MeasuredResult]:
         measuring, options = self.measuring, self.options
         others = self.earlier_results[ALTERNATIVES].measured
-        if measuring is None or measuring.check is None or options.quick:
-            return [*others.values()]
-        if WORKLOAD not in self.workloads:
+        is_wanted = WORKLOAD in self.workloads and not options.quick
+        if measuring is None or measuring.check is None or not is_wanted:
             return [*others.values()]
         results = checked_alternatives(
             *(measuring.check, min(self.devices), _ROUNDS, options.seed),

@@ -1,4 +1,4 @@
-"""W1 and the classifier of `make demo`: multilayer perceptrons."""
+"""Multilayer perceptrons: W1, and a classifier of handwritten digits."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _digits_graph(scale: DigitsScale, servers: Servers) -> tuple[tf.Tensor, tf.O
 
 DIGITS = Workload(
     "digits",
-    "the classifier of `make demo`; so small that no second device is worth a message",
+    "a classifier of handwritten digits; so small that no second device is worth a message",
     {
         "small": DigitsScale(pixels=64, hidden=16, batch=8),
         "cpu": DigitsScale(pixels=64, hidden=64, batch=64),
