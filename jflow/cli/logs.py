@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jflow.base.cluster import Target, Task, read_tf_config
 from jflow.base.text import printable
 from jflow.cli.status import PARTIAL, connected
-from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.cli.targets import add_names, add_options, parse_tasks, split_target
 from jflow.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -39,12 +39,7 @@ _ADVICE = (
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     logs = commands.add_parser("logs", help="what the tasks of a cluster on this machine log")
-    logs.add_argument(
-        "names",
-        nargs="*",
-        metavar="[TARGET] TASK",
-        help=f"grpc://HOST:PORT, {HELP}; and tasks, as /job:JOB/task:I (default: all)",
-    )
+    add_names(logs, "TASK", "tasks, as /job:JOB/task:I (default: all)")
     logs.add_argument(
         "--lines",
         type=int,
@@ -77,9 +72,7 @@ class TaskLog(NamedTuple):
 def _logs(options: argparse.Namespace) -> int:
     if options.lines < 0:
         raise ValueError(f"--lines must be at least 0, got {options.lines}")
-    names: list[str] = options.names
-    has_target = bool(names) and names[0].startswith("grpc://")
-    target, tasks = (names[0], names[1:]) if has_target else (None, names)
+    target, tasks = split_target(options.names)
     logs = find_logs(target, parse_tasks(tasks), options.timeout)
     if all(log.path is None for log in logs):
         reasons = "\n".join(f"{log.task}: {log.reason}" for log in logs)

@@ -8,7 +8,7 @@ import json
 from jflow.base.cluster import Task
 from jflow.base.text import printable, table
 from jflow.cli.status import connected
-from jflow.cli.targets import add_options
+from jflow.cli.targets import add_json, add_options
 
 _HOLD_S = 10.0
 _BYTES_PER_S = 50e6
@@ -21,7 +21,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "members", help="the tasks of a cluster, and those that have left"
     )
     add_options(members)
-    members.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(members)
     members.set_defaults(run=_members)
     drain = commands.add_parser(
         "drain", help="moves everything from a task to another one, and ends it"
@@ -41,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how long steps that use the task may be held at most; running ones have half of it "
         f"to end (default: {_HOLD_S:g}, and a second more for each 50 MB of its state)",
     )
-    drain.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(drain)
     drain.set_defaults(run=_drain)
 
 

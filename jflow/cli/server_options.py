@@ -45,6 +45,16 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds --ps and --workers to a command that starts all tasks of a cluster."""
+    parser.add_argument(
+        "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
+    )
+
+
 def add_stuck_options(parser: argparse.ArgumentParser) -> None:
     """Adds --abandoned-limit-s and --restart-when-stuck to a command."""
     parser.add_argument(

@@ -14,7 +14,7 @@ from jflow.base.cluster import Task
 from jflow.base.logs import LogOptions
 from jflow.cli.dashboard.command import served
 from jflow.cli.output import say
-from jflow.cli.server_options import add_server_options, set_variables
+from jflow.cli.server_options import add_server_options, add_sizes, set_variables
 from jflow.cli.signals import interrupted
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ _RESTART_S = 1.0
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     up = commands.add_parser("up", help="starts a cluster on this machine, until Ctrl-C or SIGTERM")
-    up.add_argument(
-        "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
-    )
-    up.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
-    )
+    add_sizes(up)
     up.add_argument(
         "--restart",
         action="store_true",
