@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jflow
 from jflow.base.cluster import ClusterSpec, Target, Task, numeric_host, split_address
@@ -95,21 +95,19 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
     if own_findings:
         return TaskProbe(task, address, "down", findings=tuple(own_findings))
     if not _listens(address, seconds):
-        is_bound = is_own and _is_bound(address)
-        in_use = (
-            (_port_in_use(task, address, "it is bound, and refuses connections"),)
-            if is_bound
-            else ()
-        )
-        return TaskProbe(task, address, "down", findings=in_use)
+        findings = []
+        if is_own and _is_bound(address):
+            findings.append(_port_in_use(task, address, "it is bound, and refuses connections"))
+        return TaskProbe(task, address, "down", findings=tuple(findings))
     start = now()
     try:
         with _watching(task, address, seconds) as watcher:
             (seen,) = watcher.inspect((), [task])
             status, info = seen.status, watcher.info
     except OpError as error:
-        probe = _refused(task, address, error, is_own=is_own)
-        return replace(probe, state="silent") if now() - start >= seconds else probe
+        state = "silent" if now() - start >= seconds else "refused"
+        finding = _refused(task, address, error, is_own=is_own)
+        return TaskProbe(task, address, state, findings=(finding,))
     if status is not None and status.version != _OWN_VERSION:
         what = (
             f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "
@@ -136,30 +134,27 @@ def _of_own_host(task: Task, host: str) -> list[Finding]:
     return []
 
 
-def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskProbe:
-    """Returns findings about tasks at whose address another, unusable program listens."""
+def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> Finding:
+    """Returns why what listens at the address of a task cannot be used."""
     if isinstance(error, UnauthenticatedError):
         what = (
             f"{task} at {address} has another token or certificate than this process: "
             f"{error.message}; give all machines one token (JFLOW_TOKEN_FILE)"
         )
-        return TaskProbe(task, address, "refused", findings=(Finding("other_token", what),))
+        return Finding("other_token", what)
     if isinstance(error, FailedPreconditionError):
-        what = f"{error.message}, and start the tasks again"
-        return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
+        return Finding("version_skew", f"{error.message}, and start the tasks again")
     if is_own:
-        return TaskProbe(
-            task, address, "refused", findings=(_port_in_use(task, address, error.message),)
-        )
+        return _port_in_use(task, address, error.message)
     what = (
         f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
         "stopped or overloaded, let it go on, else correct its address or end that process"
     )
-    return TaskProbe(task, address, "refused", findings=(Finding("wrong_server", what),))
+    return Finding("wrong_server", what)
 
 
 def _port_in_use(task: Task, address: str, why: str) -> Finding:
-    """Returns findings about another process on the port of this process's task."""
+    """Returns that another process has the port of this process's task."""
     return Finding(
         "port_taken",
         f"the port of {task}, {address}, is taken by another process ({why}); end that, or give "
