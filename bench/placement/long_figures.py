@@ -25,7 +25,7 @@ from jflow.compiler.schedule.compact import can_compile
 from jflow.compiler.schedule.strategies import STRATEGIES, choose
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import read_optima
-from jflow.lab.reference import LARGE, TABLE_C, compare_large
+from jflow.lab.reference import LARGE, TABLE_C, large_ratios
 from jflow.lab.suite.adversarial import adversarial_problem
 from jflow.lab.suite.cases import GROUPS
 from jflow.lab.suite.comparison import LONG_GOALS, MEASURED
@@ -61,8 +61,7 @@ def table_c(found: Figures) -> Iterator[None]:
             for seed in (0, 1):
                 key = f"{family} {ccr} {seed}"
                 if key not in found:
-                    rows = compare_large([family], [ccr], [seed])
-                    found[key] = [{row.strategy: row.mean for row in rows}]
+                    found[key] = [large_ratios(family, ccr, seed)]
                     yield
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any
+
+from jflow.base.suggestions import nearest
 
 
 class AdvisingParser(argparse.ArgumentParser):
@@ -41,5 +42,5 @@ class AdvisingParser(argparse.ArgumentParser):
 
 
 def _advice(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word.partition("=")[0], list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(word.partition("=")[0], known, cutoff=0.6)
+    return f"; did you mean {near!r}?" if near else ""

@@ -13,7 +13,7 @@ the noise when measured.
 """
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     bench = commands.add_parser("bench", help="compares placement strategies")
     what = bench.add_subparsers(required=True, metavar="WHAT")

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     completion = commands.add_parser(
         "completion", help="prints what a shell needs to complete commands at the Tab key"

@@ -10,6 +10,7 @@ from jflow.base.cluster.membership import (
     EVALUATOR,
     SOURCES,
     Membership,
+    MembershipSource,
     find_membership,
     is_client,
 )
@@ -84,11 +85,10 @@ def examine(environ: Mapping[str, str]) -> Diagnosis:
     else:
         findings += _of_task(membership, environ)
     won = "" if membership is None else membership.source
-    return Diagnosis([_report(i, environ, won) for i in range(len(SOURCES))], membership, findings)
+    return Diagnosis([_report(source, environ, won) for source in SOURCES], membership, findings)
 
 
-def _report(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
-    source = SOURCES[number]
+def _report(source: MembershipSource, environ: Mapping[str, str], won: str) -> SourceReport:
     seen = {
         name: text[:_MAX_SHOWN]
         for name, text in sorted(environ.items())
@@ -155,9 +155,7 @@ def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[
     return []
 
 
-def differences(
-    views: Mapping[str, ClusterSpec],
-) -> list[Finding]:
+def differences(views: Mapping[str, ClusterSpec]) -> list[Finding]:
     """Returns the tasks that have different addresses for different members of the cluster.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jflow.base.text import printable, table
 from jflow.cli.diagnosis import Diagnosis, Finding, examine
-from jflow.cli.targets import add_options, candidates
+from jflow.cli.targets import add_json, add_options, candidates
 from jflow.errors import OpError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor", help="which cluster and task this process has, and what is wrong with them"
     )
     add_options(doctor)
-    doctor.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(doctor)
     doctor.set_defaults(run=_doctor)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jflow.base.cluster import ClusterSpec, SlurmClusterResolver, parse_cluster, read_tf_config
 from jflow.cli.roles import ROLES, role_argument
-from jflow.cli.stuck import add_stuck_options
+from jflow.cli.server_options import add_sizes, add_stuck_options
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.launch.slurm import SlurmJob
@@ -82,12 +82,7 @@ def _add_certs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_sizes(parser: argparse.ArgumentParser, named: str) -> None:
-    parser.add_argument(
-        "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
-    )
+    add_sizes(parser)
     parser.add_argument("--name", default="jflow", help=f"{named} (default: %(default)s)")
 
 

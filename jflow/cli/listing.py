@@ -8,11 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
-
 from jflow.base.text import age_text, bytes_text, printable, table
 from jflow.cli.status import PARTIAL, add_output, connected, doing_text, show
-from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.cli.targets import (
+    add_json,
+    add_names,
+    add_options,
+    add_tasks,
+    parse_tasks,
+    split_target,
+)
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
@@ -21,7 +26,8 @@ if TYPE_CHECKING:
 _Cells = Callable[[Any], Sequence[object]]
 
 
-def _name(container: str) -> str:
+def container_text(container: str) -> str:
+    """Returns the name of a container; the default one has none."""
     return container or "(default)"
 
 
@@ -31,7 +37,7 @@ def _session(usage: UsageStatus) -> str:
 
 def _container(usage: UsageStatus) -> str:
     """Names the container of an account; steps are in none."""
-    return _name(usage.container) if usage.n_bytes or usage.container else "-"
+    return container_text(usage.container) if usage.n_bytes or usage.container else "-"
 
 
 def _abandoned(device: DeviceStatus) -> str:
@@ -56,12 +62,12 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
     ),
     "containers": (
         ("CONTAINER", "VARIABLES", "BYTES", "RESOURCES"),
-        lambda c: (_name(c.name), c.n_variables, bytes_text(c.n_bytes), c.n_resources),
+        lambda c: (container_text(c.name), c.n_variables, bytes_text(c.n_bytes), c.n_resources),
     ),
     "variables": (
         ("CONTAINER", "VARIABLE", "DEVICE", "DTYPE", "SHAPE", "BYTES"),
         lambda v: (
-            *(_name(v.container), v.name, v.device, v.dtype),
+            *(container_text(v.container), v.name, v.device, v.dtype),
             *(_shape(v), bytes_text(v.n_bytes)),
         ),
     ),
@@ -71,7 +77,7 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
             *("WAITING PUTS", "WAITING GETS", "CLOSED"),
         ),
         lambda q: (
-            *(_name(q.container), q.name, q.kind, q.size, _limit(q.capacity)),
+            *(container_text(q.container), q.name, q.kind, q.size, _limit(q.capacity)),
             *(bytes_text(q.n_bytes), q.n_enqueues, q.n_dequeues, "yes" if q.is_closed else "no"),
         ),
     ),
@@ -145,29 +151,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_options(stack)
     add_output(stack)
-    stack.add_argument(
-        "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
-    )
+    add_tasks(stack)
     stack.set_defaults(run=_stack)
     reset = commands.add_parser(
         "reset", help="frees containers on all tasks, and ends the sessions of the server"
     )
-    reset.add_argument(
-        "names",
-        nargs="*",
-        metavar="[TARGET] CONTAINER",
-        help=f"grpc://HOST:PORT, {HELP}; and names",
-    )
+    add_names(reset, "CONTAINER", "names")
     reset.add_argument("--default", action="store_true", help="the default container, too")
     add_options(reset, has_target=False)
-    reset.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(reset)
     reset.set_defaults(run=_reset)
     stop = commands.add_parser("stop", help="stops the servers of a cluster")
     add_options(stop)
-    stop.add_argument(
-        "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
-    )
-    stop.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_tasks(stop)
+    add_json(stop)
     stop.set_defaults(run=_stop)
 
 
@@ -177,12 +174,12 @@ def _ls(options: argparse.Namespace) -> int:
         return _ls_sums(options)
 
     def content(seen: Sequence[Seen]) -> dict[str, Any]:
-        items = [{"task": str(one.report.task)} | asdict(item) for one, item in _items(seen, kind)]
+        items = [item for one in seen for item in one.listed(kind)]
         return {kind: items, "tasks": [one.as_json() for one in seen]}
 
     def text(seen: Sequence[Seen]) -> str:
         headers, cells = _COLUMNS[kind]
-        rows = [(one.report.task, *cells(item)) for one, item in _items(seen, kind)]
+        rows = [(one.report.task, *cells(item)) for one in seen for item in one.items(kind)]
         shown = table(["TASK", *headers], rows) if rows else f"no {kind}"
         return "\n".join([shown, *_not_up(seen)])
 
@@ -196,7 +193,7 @@ def _ls_sums(options: argparse.Namespace) -> int:
 
     def sums(seen: Sequence[Seen]) -> list[tuple[object, list[int]]]:
         found: dict[object, list[int]] = {}
-        for _, item in _items(seen, "usage"):
+        for item in (item for one in seen for item in one.items("usage")):
             total = found.setdefault(name(item), [0] * len(counts))
             for i, count in enumerate(counts):
                 total[i] += getattr(item, count)
@@ -217,14 +214,14 @@ def _ls_sums(options: argparse.Namespace) -> int:
     return show(options, lambda watcher: watcher.inspect(("usage",)), content, text)
 
 
-def _items(seen: Sequence[Seen], kind: str) -> list[tuple[Seen, Any]]:
-    return [(one, item) for one in seen for item in one.items(kind)]
-
-
 def _not_up(seen: Sequence[Seen]) -> list[str]:
     """Returns a line for each task that is not in the list because it did not answer."""
-    lost = [one.report for one in seen if not one.is_up]
-    return [f"{report.task} is {report.state.value}: {report.reason}" for report in lost]
+    return [_silence_text(one) for one in seen if not one.is_up]
+
+
+def _silence_text(seen: Seen) -> str:
+    report = seen.report
+    return f"{report.task} is {report.state.value}: {report.reason}"
 
 
 def _stack(options: argparse.Namespace) -> int:
@@ -241,11 +238,11 @@ def _stack(options: argparse.Namespace) -> int:
 def _stack_text(seen: Seen) -> str:
     report, status = seen.report, seen.status
     if status is None:
-        return f"{report.task} is {report.state.value}: {report.reason}"
+        return _silence_text(seen)
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
     for step, step_waits in groupby(status.pending, key=lambda wait: wait.step):
         pending = [*step_waits]
-        doing = "; ".join(map(_wait_text, pending))
+        doing = "; ".join(map(wait_text, pending))
         lines.append(f"  step {step}, {age_text(pending[0].age_s)}: {doing}")
     for thread in status.threads:
         lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
@@ -261,7 +258,7 @@ def _cause_text(wait: WaitStatus) -> str:
     return wait.cause or "computes"
 
 
-def _wait_text(wait: WaitStatus) -> str:
+def wait_text(wait: WaitStatus) -> str:
     """Returns what a step waits for, with the operation that waits if that is known."""
     if not wait.cause:
         return _cause_text(wait)
@@ -269,9 +266,7 @@ def _wait_text(wait: WaitStatus) -> str:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    names: list[str] = options.names
-    has_target = bool(names) and names[0].startswith("grpc://")
-    target, containers = (names[0], names[1:]) if has_target else (None, names)
+    target, containers = split_target(options.names)
     if options.default:
         containers = ["", *containers]
     if not containers:

@@ -1,7 +1,4 @@
-"""`jflow logs`: what the tasks of a cluster have logged, from their files on this machine.
-
-And the options of the commands that start servers: what these log, and in which form.
-"""
+"""`jflow logs`: what the tasks of a cluster have logged, from their files on this machine."""
 
 from __future__ import annotations
 
@@ -18,40 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jflow.base.cluster import Target, Task, read_tf_config
-from jflow.base.logs import LogOptions
-from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
 from jflow.base.text import printable
 from jflow.cli.status import PARTIAL, connected
-from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.cli.targets import add_names, add_options, parse_tasks, split_target
 from jflow.errors import NotFoundError
-
-
-def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --log and --log-format to a command."""
-    parser.add_argument(
-        "--log",
-        choices=[*LEVELS],
-        metavar="LEVEL",
-        help=f"what is logged: {', '.join(LEVELS)} (default: {LEVEL_VARIABLE}, else warning)",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=FORMS,
-        metavar="FORM",
-        help=f"the form of its lines: {' or '.join(FORMS)} (default: {FORM_VARIABLE}, else text)",
-    )
-
-
-def log_variables(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the environment variables that are equivalent to the options."""
-    values = {LEVEL_VARIABLE: options.log, FORM_VARIABLE: options.log_format}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def log_options(options: argparse.Namespace) -> LogOptions:
-    """Returns what is logged, by the options, else by the environment. Raises as `LogOptions`."""
-    return LogOptions.of({**os.environ, **log_variables(options)})
-
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
@@ -72,12 +39,7 @@ _ADVICE = (
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     logs = commands.add_parser("logs", help="what the tasks of a cluster on this machine log")
-    logs.add_argument(
-        "names",
-        nargs="*",
-        metavar="[TARGET] TASK",
-        help=f"grpc://HOST:PORT, {HELP}; and tasks, as /job:JOB/task:I (default: all)",
-    )
+    add_names(logs, "TASK", "tasks, as /job:JOB/task:I (default: all)")
     logs.add_argument(
         "--lines",
         type=int,
@@ -110,9 +72,7 @@ class TaskLog(NamedTuple):
 def _logs(options: argparse.Namespace) -> int:
     if options.lines < 0:
         raise ValueError(f"--lines must be at least 0, got {options.lines}")
-    names: list[str] = options.names
-    has_target = bool(names) and names[0].startswith("grpc://")
-    target, tasks = (names[0], names[1:]) if has_target else (None, names)
+    target, tasks = split_target(options.names)
     logs = find_logs(target, parse_tasks(tasks), options.timeout)
     if all(log.path is None for log in logs):
         reasons = "\n".join(f"{log.task}: {log.reason}" for log in logs)

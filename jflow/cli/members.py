@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 
 from jflow.base.cluster import Task
 from jflow.base.text import printable, table
 from jflow.cli.status import connected
-from jflow.cli.targets import add_options
+from jflow.cli.targets import add_json, add_options
 
 _HOLD_S = 10.0
 _BYTES_PER_S = 50e6
@@ -22,7 +21,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "members", help="the tasks of a cluster, and those that have left"
     )
     add_options(members)
-    members.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(members)
     members.set_defaults(run=_members)
     drain = commands.add_parser(
         "drain", help="moves everything from a task to another one, and ends it"
@@ -42,44 +41,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how long steps that use the task may be held at most; running ones have half of it "
         f"to end (default: {_HOLD_S:g}, and a second more for each 50 MB of its state)",
     )
-    drain.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(drain)
     drain.set_defaults(run=_drain)
-
-
-def add_members_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --members, --join and --address to the command that starts a server."""
-    parser.add_argument(
-        "--members",
-        metavar="DIR",
-        help="where the task keeps the list of members, as DIR/JOB-INDEX.json; tasks join and "
-        "leave only if the task has one that keeps the list: at first the one with the variables "
-        "that request no device (default: JFLOW_MEMBERS, else nowhere)",
-    )
-    parser.add_argument(
-        "--join",
-        metavar="grpc://HOST:PORT",
-        help="a server of a running cluster that this task joins, in place of --cluster; --index "
-        "is that of a task that has ended, or left out for a new one",
-    )
-    parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="where the task listens that joins, with port 2222 by default",
-    )
-
-
-def members_variables(options: argparse.Namespace) -> Mapping[str, str]:
-    """Returns the environment variable that says the same to servers."""
-    return {} if options.members is None else {"JFLOW_MEMBERS": options.members}
-
-
-def check_joining(options: argparse.Namespace) -> None:
-    """Raises ValueError if a task cannot join by what the options say."""
-    if options.cluster is not None:
-        raise ValueError("--join and --cluster exclude each other: the cluster says what it has")
-    for name in ("job", "address"):
-        if getattr(options, name) is None:
-            raise ValueError(f"--join needs --{name}")
 
 
 def _members(options: argparse.Namespace) -> int:

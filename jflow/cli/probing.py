@@ -8,27 +8,24 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jflow
 from jflow.base.cluster import ClusterSpec, Target, Task, numeric_host, split_address
-from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
 from jflow.cli.diagnosis import Finding, differences
+from jflow.cli.watcher import Seen, Watcher
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     OpError,
     UnauthenticatedError,
 )
-from jflow.net.protocol import MasterClient, WatchedCluster
 from jflow.net.wire import connect
-from jflow.state.watch import StatusRequest, TaskReport, TaskState, TaskStatus
 from jflow.task.server.address import listening_hosts
 
 _MAX_VIEWS = 16
 """How many servers are asked how they see the others."""
-_GRACE_S = 5.0
 _OWN_VERSION = jflow.__version__
 
 
@@ -98,21 +95,19 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
     if own_findings:
         return TaskProbe(task, address, "down", findings=tuple(own_findings))
     if not _listens(address, seconds):
-        is_bound = is_own and _is_bound(address)
-        in_use = (
-            (_port_in_use(task, address, "it is bound, and refuses connections"),)
-            if is_bound
-            else ()
-        )
-        return TaskProbe(task, address, "down", findings=in_use)
+        findings = []
+        if is_own and _is_bound(address):
+            findings.append(_port_in_use(task, address, "it is bound, and refuses connections"))
+        return TaskProbe(task, address, "down", findings=tuple(findings))
     start = now()
     try:
-        with _connected(task, address, seconds) as client:
-            status = _status(client, task, seconds)
-            info = client.info
+        with _watching(task, address, seconds) as watcher:
+            (seen,) = watcher.inspect((), [task])
+            status, info = seen.status, watcher.info
     except OpError as error:
-        probe = _refused(task, address, error, is_own=is_own)
-        return replace(probe, state="silent") if now() - start >= seconds else probe
+        state = "silent" if now() - start >= seconds else "refused"
+        finding = _refused(task, address, error, is_own=is_own)
+        return TaskProbe(task, address, state, findings=(finding,))
     if status is not None and status.version != _OWN_VERSION:
         what = (
             f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "
@@ -139,30 +134,27 @@ def _of_own_host(task: Task, host: str) -> list[Finding]:
     return []
 
 
-def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskProbe:
-    """Returns findings about tasks at whose address another, unusable program listens."""
+def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> Finding:
+    """Returns why what listens at the address of a task cannot be used."""
     if isinstance(error, UnauthenticatedError):
         what = (
             f"{task} at {address} has another token or certificate than this process: "
             f"{error.message}; give all machines one token (JFLOW_TOKEN_FILE)"
         )
-        return TaskProbe(task, address, "refused", findings=(Finding("other_token", what),))
+        return Finding("other_token", what)
     if isinstance(error, FailedPreconditionError):
-        what = f"{error.message}, and start the tasks again"
-        return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
+        return Finding("version_skew", f"{error.message}, and start the tasks again")
     if is_own:
-        return TaskProbe(
-            task, address, "refused", findings=(_port_in_use(task, address, error.message),)
-        )
+        return _port_in_use(task, address, error.message)
     what = (
         f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
         "stopped or overloaded, let it go on, else correct its address or end that process"
     )
-    return TaskProbe(task, address, "refused", findings=(Finding("wrong_server", what),))
+    return Finding("wrong_server", what)
 
 
 def _port_in_use(task: Task, address: str, why: str) -> Finding:
-    """Returns findings about another process on the port of this process's task."""
+    """Returns that another process has the port of this process's task."""
     return Finding(
         "port_taken",
         f"the port of {task}, {address}, is taken by another process ({why}); end that, or give "
@@ -193,47 +185,41 @@ def _is_bound(address: str) -> bool:
     return False
 
 
-def _seen_from(probe: TaskProbe, seconds: float) -> Sequence[TaskReport]:
-    """Returns the status of all tasks as the server of one task reports it."""
-    with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
-        deadline = Deadline(seconds + _GRACE_S)
-        client.call(WatchedCluster.inspect, StatusRequest(()), [], seconds, deadline)
+def _seen_from(probe: TaskProbe, seconds: float) -> Sequence[Seen]:
+    """Returns all tasks as the server of one task reports them."""
+    with suppress(OpError), _watching(probe.task, probe.address, seconds) as watcher:
+        watcher.inspect(())
         # Now it knows which lives the others are, so its sessions can be asked about them.
-        deadline = Deadline(seconds + _GRACE_S)
-        return client.call(
-            WatchedCluster.inspect, StatusRequest(("sessions",)), [], seconds, deadline
-        )
+        return watcher.inspect(("sessions",))
     return []
 
 
-def _between(
-    up: set[Task], views: Sequence[tuple[TaskProbe, Sequence[TaskReport]]]
-) -> list[Finding]:
+def _between(up: set[Task], views: Sequence[tuple[TaskProbe, Sequence[Seen]]]) -> list[Finding]:
     """Servers that do not reach each other, and sessions that use former lives of tasks."""
     findings = []
-    for probe, reports in views:
-        for report in reports:
-            if report.task in up and report.state is not TaskState.UP:
+    for probe, tasks in views:
+        for seen in tasks:
+            report = seen.report
+            if report.task in up and not seen.is_up:
                 what = (
                     f"{probe.task} does not reach {report.task} at {report.address}, which this "
                     f"machine reaches: {report.reason}"
                 )
                 findings.append(Finding("not_reached", what))
             if report.task == probe.task:
-                findings += _restarted(report, up)
+                findings += _restarted(seen, up)
     return findings
 
 
-def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
-    status = report.status
+def _restarted(seen: Seen, up: set[Task]) -> list[Finding]:
     return [
         Finding(
             "restarted",
-            f"{name} came back as another life since session {session.number} of {report.task} "
-            "used it: its variables are gone, and that session fails on it; open a new session, "
-            "and initialize or restore what was there",
+            f"{name} came back as another life since session {session.number} of "
+            f"{seen.report.task} used it: its variables are gone, and that session fails on it; "
+            "open a new session, and initialize or restore what was there",
         )
-        for session in (() if status is None else status.sessions)
+        for session in seen.items("sessions")
         for name in session.restarted
         if Task.parse(name) in up
     ]
@@ -251,15 +237,9 @@ def _not_there(probes: Sequence[TaskProbe]) -> list[Finding]:
     return [Finding("down", f"nothing listens for {named}; start what is missing")]
 
 
-def _connected(task: Task, address: str, seconds: float) -> closing[MasterClient]:
-    """Returns a context manager for a session on the server of a task."""
-    return closing(connect(Target(address, task=task), seconds))
-
-
-def _status(client: MasterClient, task: Task, seconds: float) -> TaskStatus | None:
-    deadline = Deadline(seconds + _GRACE_S)
-    (report,) = client.call(WatchedCluster.inspect, StatusRequest(()), [task], seconds, deadline)
-    return report.status
+def _watching(task: Task, address: str, seconds: float) -> Watcher:
+    """Returns a connection to the server of a task."""
+    return Watcher([Target(address, task=task)], seconds)
 
 
 def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:

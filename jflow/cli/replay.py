@@ -24,7 +24,7 @@ _N_UPDATED = 3
 """At most so many variables of a step are named."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     replay = commands.add_parser(
         "replay", help="computes a recorded run again, bit for bit, from its logs", epilog=_EPILOG

@@ -7,12 +7,13 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jflow.base.text import age_text, bytes_text, printable, table
-from jflow.cli.targets import add_options, candidates
+from jflow.cli.targets import add_json, add_options, candidates
 from jflow.errors import OpError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Adds --json and --watch to a command."""
-    parser.add_argument("--json", action="store_true", help="for programs instead of people")
+    add_json(parser)
     parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
     add_interval(parser)
 
@@ -176,17 +177,12 @@ def _row(seen: Seen) -> Sequence[object]:
     head = (report.task, report.state.value, report.address)
     if status is None:
         return (*head, "-", "-", "-", "-", "-")
+    types = Counter(device.type for device in status.devices)
     return (
         *head,
         age_text(status.uptime_s),
         bytes_text(status.memory_bytes),
-        ", ".join(_counted(device.type for device in status.devices)) or "-",
+        ", ".join(f"{n} {kind}" for kind, n in types.items()) or "-",
         status.totals["sessions"],
         status.totals["steps"],
     )
-
-
-def _counted(types: Any) -> list[str]:
-    """Device types with their numbers, such as "2 GPU"."""
-    names = list(types)
-    return [f"{names.count(kind)} {kind}" for kind in dict.fromkeys(names)]

@@ -59,6 +59,36 @@ def candidates(target: str | None) -> list[str]:
     return list(running[0].targets)
 
 
+def add_names(parser: argparse.ArgumentParser, what: str, more: str) -> None:
+    """Adds TARGET and names to a command; `split_target` takes them apart.
+
+    Args:
+      parser: of the command.
+      what: what each name is called.
+      more: what the help says of them.
+    """
+    help_text = f"grpc://HOST:PORT, {HELP}; and {more}"
+    parser.add_argument("names", nargs="*", metavar=f"[TARGET] {what}", help=help_text)
+
+
+def split_target(names: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """Returns the target, None if there is none, and the names of `add_names`."""
+    has_target = bool(names) and names[0].startswith("grpc://")
+    return (names[0], names[1:]) if has_target else (None, names)
+
+
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Adds --task to a command."""
+    parser.add_argument(
+        "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds --json to a command."""
+    parser.add_argument("--json", action="store_true", help="for programs instead of people")
+
+
 def parse_tasks(names: Sequence[str] | None) -> list[Task]:
     """Returns the tasks of --task. Raises ValueError if one is malformed."""
     return [Task.parse(name) for name in names or ()]

@@ -26,7 +26,7 @@ _MAX_HOURS = 24 * 366 * 10
 """The longest time that former tokens may be kept, ten years."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     token = commands.add_parser(
         "token", help="the tokens of the users of a cluster", epilog=_EPILOG

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class TopView:
       is_over: whether the user has quit.
     """
 
-    column: int = field(default=2)
+    column: int = 2
     is_ascending: bool = False
     pattern: str = ""
     is_typing: bool = False

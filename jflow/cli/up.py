@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
-from jflow.cli.apart import add_apart_option, apart_variables
+from jflow.base.logs import LogOptions
 from jflow.cli.dashboard.command import served
-from jflow.cli.logs import add_log_options, log_options, log_variables
 from jflow.cli.output import say
-from jflow.cli.quotas import add_quota_option, quota_variables
+from jflow.cli.server_options import add_server_options, add_sizes, set_variables
 from jflow.cli.signals import interrupted
-from jflow.cli.stuck import add_save_option, add_stuck_options, stuck_variables
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -27,15 +25,10 @@ _RESTART_S = 1.0
 """The least time between two restarts of a task, in seconds."""
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
     up = commands.add_parser("up", help="starts a cluster on this machine, until Ctrl-C or SIGTERM")
-    up.add_argument(
-        "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
-    )
-    up.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
-    )
+    add_sizes(up)
     up.add_argument(
         "--restart",
         action="store_true",
@@ -47,11 +40,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where each task has a file for what it logs (default: the terminal)",
     )
-    add_stuck_options(up)
-    add_save_option(up)
-    add_quota_option(up)
-    add_apart_option(up)
-    add_log_options(up)
+    add_server_options(up)
     up.add_argument(
         "--threads",
         type=int,
@@ -94,11 +83,9 @@ def _up(options: argparse.Namespace) -> int:
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
-    log_options(options)  # refuses variables that the tasks would refuse
-    for variables in (log_variables, stuck_variables, quota_variables, apart_variables):
-        os.environ.update(variables(options))
-    if options.metrics is not None:
-        os.environ["JFLOW_METRICS"] = f"{options.metrics}+"
+    metrics = None if options.metrics is None else f"{options.metrics}+"
+    set_variables(options, JFLOW_METRICS=metrics)
+    LogOptions.of()  # refuses variables that the tasks would refuse
     if options.logs is not None:
         _make_folder(options.logs)
     try:

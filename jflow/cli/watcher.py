@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from jflow.base.cluster import Task
+from jflow.base.cluster import Target, Task
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
 from jflow.client.runtime.members import read_members
 from jflow.errors import UnavailableError
-from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
+from jflow.net.protocol import MasterClient, MasterSession, ServerInfo, WatchedCluster
 from jflow.net.wire import connect
 from jflow.state.core import ClusterMembers
 from jflow.state.members import MemberList
@@ -69,6 +69,10 @@ class Seen:
         """Returns the listed records of a kind."""
         return () if self.status is None else getattr(self.status, kind)
 
+    def listed(self, kind: str) -> list[dict[str, Any]]:
+        """Returns the listed records of a kind as JSON data, each with the name of the task."""
+        return [{"task": str(self.report.task)} | asdict(one) for one in self.items(kind)]
+
 
 _FACTS = (
     *("incarnation", "version", "pid", "uptime_s", "memory_bytes", "cpu_s", "n_begun"),
@@ -85,12 +89,17 @@ class Watcher(Closing):
       seconds: how long a server or a task has to answer.
     """
 
-    def __init__(self, targets: Sequence[str], seconds: float) -> None:
+    def __init__(self, targets: Sequence[str | Target], seconds: float) -> None:
         if not seconds > 0:
             raise ValueError(f"--timeout must be more than 0, got {seconds:g}")
         self._targets = targets
         self._seconds = seconds
         self._client: MasterClient | None = None
+
+    @property
+    def info(self) -> ServerInfo:
+        """The info of the server that answers. Raises UnavailableError if there is none."""
+        return self._connected().info
 
     def inspect(self, kinds: Iterable[str], tasks: Sequence[Task] = ()) -> list[Seen]:
         """Returns all tasks, or those that are named, with all of their items of these kinds.
@@ -100,16 +109,18 @@ class Watcher(Closing):
           InvalidArgumentError: if there is no such task.
         """
         request = StatusRequest(tuple(kinds), limit=PAGE)
-        seen = [self._seen(report) for report in self._inspect(request, tasks)]
+        seen = self.page(request, tasks)
         while more := [one.report.task for one in seen if _has_more(one, request)]:
-            request = replace(request, first=request.first + PAGE)
-            pages = {report.task: report for report in self._inspect(request, more)}
+            request = replace(request, first=request.first + request.limit)
+            pages = {page.report.task: page.status for page in self.page(request, more)}
             seen = [_with_page(one, pages.get(one.report.task), request) for one in seen]
         return seen
 
     def page(self, request: StatusRequest, tasks: Sequence[Task]) -> list[Seen]:
         """Returns tasks with a page of their items. Raises as `inspect`."""
-        return [self._seen(report) for report in self._inspect(request, tasks)]
+        call, deadline = self._connected().call, self._deadline()
+        reports = call(WatchedCluster.inspect, request, tasks, self._seconds, deadline)
+        return [Seen(report, report.status) for report in reports]
 
     def coordinators(self) -> list[tuple[Task, CoordinatorStatus]]:
         """Returns the coordinators of all clients, each with the task that has its status.
@@ -160,10 +171,6 @@ class Watcher(Closing):
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _inspect(self, request: StatusRequest, tasks: Sequence[Task]) -> Sequence[TaskReport]:
-        client = self._connected()
-        return client.call(WatchedCluster.inspect, request, tasks, self._seconds, self._deadline())
-
     def _deadline(self) -> Deadline:
         return Deadline(self._seconds + _GRACE_S)
 
@@ -191,28 +198,23 @@ class Watcher(Closing):
             f"none of the {len(errors)} servers of the cluster answers: {messages}{more}"
         )
 
-    def _tried(self, target: str) -> MasterClient | UnavailableError:
+    def _tried(self, target: str | Target) -> MasterClient | UnavailableError:
         """Returns a connection to a server, or why there is none."""
         try:
             return connect(target, self._seconds)
         except UnavailableError as error:
             return error
 
-    @staticmethod
-    def _seen(report: TaskReport) -> Seen:
-        return Seen(report, report.status)
-
 
 def _has_more(seen: Seen, request: StatusRequest) -> bool:
     """Returns whether a task has items that it has not listed yet."""
     if seen.status is None:
         return False
-    return max(seen.status.totals.values(), default=0) > request.first + PAGE
+    return max(seen.status.totals.values(), default=0) > request.first + request.limit
 
 
-def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) -> Seen:
+def _with_page(seen: Seen, page: TaskStatus | None, request: StatusRequest) -> Seen:
     """Returns a task with one more page of its items; what it lost meanwhile is not listed."""
-    page = None if report is None else report.status
     if page is None or seen.status is None:
         return seen
     longer: dict[str, Any] = {

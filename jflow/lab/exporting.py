@@ -17,6 +17,7 @@ from jflow.base.text import seconds_text
 from jflow.compiler.schedule import OperationGraph, Problem, Schedule
 from jflow.compiler.schedule.problem import classes_of
 from jflow.lab.importing import MILLISECONDS
+from jflow.view.formats import dot_string
 
 
 def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECONDS) -> str:
@@ -164,7 +165,7 @@ def _dot_lines(graph: OperationGraph | Problem, schedule: Schedule | None) -> It
     else:
         for number in sorted(set(schedule.devices)):
             yield f"  subgraph cluster_{number} {{"
-            yield f"    label={_quoted(str(problem.devices[number]))};"
+            yield f"    label={dot_string(str(problem.devices[number]))};"
             on_device = (i for i, device in enumerate(schedule.devices) if device == number)
             yield from (f"    {lines[i]}" for i in on_device)
             yield "  }"
@@ -181,15 +182,9 @@ def _dot_node(graph: OperationGraph, number: int, problem: Problem | None) -> st
     text = _name(graph.operations[number])
     if problem is not None:
         text += "\n" + seconds_text(float(problem.costs.seconds[number].min()))
-    return f"op{number} [label={_quoted(text)}];"
+    return f"op{number} [label={dot_string(text)}];"
 
 
 def _name(operation: Any) -> str:
     """Returns the name of an operation, or its text if it has none."""
     return str(getattr(operation, "name", operation))
-
-
-def _quoted(text: str) -> str:
-    """Returns a string of DOT that is shown as `text`; Graphviz decodes escapes and entities."""
-    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\r", "").replace("\n", "\\n") + '"'

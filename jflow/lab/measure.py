@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 import jflow as tf
 from jflow.base.cluster import MESH, Device, Task
@@ -267,22 +267,14 @@ class MeasuringCluster(Closing):
         recorded = [RecordedStrategy(placement) for placement in placements]
         steps = [workload.build(scale, pins, _container(i)) for i in range(len(recorded))]
         strategies = [each.strategy for each in recorded]
-        with self._reference() as reference, self._sessions(steps, strategies) as sessions:
-            errors = [
-                _difference(step.losses(session), wanted)
-                for step, session in zip(steps, sessions, strict=True)
-            ]
-            runs = [
-                partial(session.run, step.train)
-                for step, session in zip(steps, sessions, strict=True)
-            ]
+        with self._reference() as reference, self._sessions(steps, strategies) as opened:
+            errors = [_difference(step.losses(session), wanted) for step, session in opened]
+            runs = [partial(session.run, step.train) for step, session in opened]
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
                 others: list[Callable[[], object]] = [fused.run_step] if fused else []
                 times, slowdown = self._times([*runs, *others], rounds, reference)
-            explained = [
-                session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
-            ]
+            explained = [session.explain(step.train) for step, session in opened]
         measurements = {
             each.name: _measurement(each, seconds, explanation, error, slowdown)
             for each, seconds, error, explanation in zip(
@@ -325,11 +317,8 @@ class MeasuringCluster(Closing):
         moves = moved_operations(problem, schedule, n_operations, seed)
         steps = [workload.build(scale, (), _container(i)) for i in range(len(moves))]
         every = [ByFunction(pinned_as(problem, move.schedule), places_state=True) for move in moves]
-        with self._reference() as reference, self._sessions(steps, every) as sessions:
-            runs = [
-                partial(session.run, step.train)
-                for step, session in zip(steps, sessions, strict=True)
-            ]
+        with self._reference() as reference, self._sessions(steps, every) as opened:
+            runs = [partial(session.run, step.train) for step, session in opened]
             times, slowdown = self._times(runs, rounds, reference)
         return [
             CheckedAlternative(
@@ -346,21 +335,21 @@ class MeasuringCluster(Closing):
     @contextmanager
     def _sessions(
         self, steps: Sequence[WorkloadStep], placements: Sequence[str | ByFunction]
-    ) -> Iterator[list[tf.Session]]:
-        """A session for each step and placement, with state where the training step has it.
+    ) -> Iterator[list[tuple[WorkloadStep, tf.Session]]]:
+        """Each step with a session under its placement, and state where the training step has it.
 
         Steps have containers of their own. At the end these are freed.
         """
         with ExitStack() as stack:
             containers = [_container(i) for i in range(len(steps))]
             stack.callback(tf.Session.reset, self._cluster.target("worker", 0), containers)
-            sessions = []
+            opened = []
             for step, each in zip(steps, placements, strict=True):
                 session = stack.enter_context(self.session(step, each))
                 session.placement(step.train)  # the first step decides where state is
                 session.run(step.initialize)
-                sessions.append(session)
-            yield sessions
+                opened.append((step, session))
+            yield opened
 
     def _reference(self) -> AbstractContextManager[Reference | None]:
         """Returns the program that tells the slowdown, if the cluster is calibrated.
@@ -382,25 +371,6 @@ class MeasuringCluster(Closing):
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-
-def measure(
-    workload: Workload[Any],
-    scale: Any,
-    placement: str | PlaceFunction,
-    n_devices: int,
-    rounds: int = ROUNDS,
-) -> Measurement:
-    """Times a step of a workload under one placement, on a cluster of its own.
-
-    Arguments as for `MeasuringCluster.measure`, which compares several.
-    """
-    with MeasuringCluster(n_devices) as cluster:
-        (measured,) = cluster.measure(workload, scale, [placement], rounds=rounds).values()
-        return measured
 
 
 def cores_for(n_devices: int) -> list[int]:

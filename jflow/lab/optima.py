@@ -84,16 +84,15 @@ class KnownOptimum:
 def cases() -> Iterator[OptimumCase]:
     """1,120 graphs of 8 to 20 operations without contention, and 112 of 4 to 10 with one port."""
     families = [*FAMILIES]
-    for seed in range(1120):
-        rng = random.Random(seed)
-        ccr, heterogeneity = rng.choice([0.1, 1.0, 5.0]), rng.choice([1.0, 4.0])
-        n, p = rng.randint(8, 20), rng.choice([2, 3, 4])
-        yield OptimumCase(families[seed % 7], n, p, ccr, heterogeneity, UNLIMITED, seed)
-    for seed in range(112):
-        rng = random.Random(seed)
-        ccr, heterogeneity = rng.choice([0.1, 1.0, 5.0]), rng.choice([1.0, 4.0])
-        n, p = rng.randint(5, 10), rng.choice([2, 3])
-        yield OptimumCase(families[seed % 7], n, p, ccr, heterogeneity, ONE_PORT, seed)
+    for network, n_cases, sizes, n_devices in (
+        (UNLIMITED, 1120, (8, 20), [2, 3, 4]),
+        (ONE_PORT, 112, (5, 10), [2, 3]),
+    ):
+        for seed in range(n_cases):
+            rng = random.Random(seed)
+            ccr, heterogeneity = rng.choice([0.1, 1.0, 5.0]), rng.choice([1.0, 4.0])
+            n, p = rng.randint(*sizes), rng.choice(n_devices)
+            yield OptimumCase(families[seed % 7], n, p, ccr, heterogeneity, network, seed)
 
 
 def digest_of(problem: Problem) -> str:

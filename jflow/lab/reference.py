@@ -1,17 +1,15 @@
 """Strategies compared with earlier measurements of independent implementations.
 
 `TABLE_A` and `TABLE_C` are the rows that a study of these strategies measured on graphs of like
-families; its implementations share no code with `jflow.compiler.schedule`. `compare_small` and
-`compare_large` measure the same here.
+families; its implementations share no code with `jflow.compiler.schedule`. `small_ratios` and
+`large_ratios` measure the same here.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -74,65 +72,27 @@ LARGE = ("layered", "fork_join", "wavefront", PARAMETER_SERVERS)
 _N_LAYERS, _N_REPLICAS, _N_DEVICES = 16, 8, 8
 
 
-@dataclass(frozen=True)
-class ComparedRow:
-    """A strategy in one of the tables.
-
-    Attributes:
-      strategy: its name.
-      ratios: to the optimum or the best known, a graph each.
-      reference: the mean of the earlier measurement; None where there is none.
-    """
-
-    strategy: str
-    ratios: tuple[float, ...]
-    reference: float | None
-
-    @property
-    def mean(self) -> float:
-        """The mean ratio."""
-        return statistics.fmean(self.ratios)
-
-    @property
-    def standard_error(self) -> float:
-        """The standard error of the mean, as the graphs are a sample; NaN of fewer than two."""
-        n = len(self.ratios)
-        return statistics.stdev(self.ratios) / math.sqrt(n) if n > 1 else math.nan
-
-    @property
-    def difference(self) -> float | None:
-        """How far the mean is from the reference, as a share of it."""
-        return None if self.reference is None else self.mean / self.reference - 1
-
-
-def compare_small(optima: Iterable[KnownOptimum], limit: int = 216) -> list[ComparedRow]:
-    """Table A: on proven graphs of 10 to 20 operations on 2 or 4 equal devices."""
+def small_ratios(optima: Iterable[KnownOptimum], limit: int = 216) -> dict[str, float]:
+    """Table A: mean ratios of strategies, on proven graphs of 10 to 20 operations."""
     ratios: dict[str, list[float]] = {}
     chosen = [known for known in optima if known.is_proven and _is_in_table_a(known)]
     for known in chosen[:limit]:
         for name, makespan in _makespans(known.case.problem()):
             ratios.setdefault(name, []).append(makespan / known.makespan)
-    return _rows(ratios, TABLE_A)
+    return {name: statistics.fmean(found) for name, found in ratios.items()}
 
 
-def compare_large(
-    families: Sequence[str] = LARGE,
-    ccrs: Sequence[float] = (0.1, 1.0, 5.0),
-    seeds: Sequence[int] = (0, 1),
-) -> list[ComparedRow]:
-    """Table C: against the best of all, `auto` included, on graphs of 300 operations."""
-    ratios: dict[str, list[float]] = {}
-    for family in families:
-        for ccr in ccrs:
-            for seed in seeds:
-                problem = large_problem(family, ccr, seed)
-                makespans = dict(_makespans(problem))
-                chosen = choose(problem, margin=0.0)
-                makespans["auto"] = chosen.predicted[chosen.strategy]
-                best = min(makespans.values())
-                for name, makespan in makespans.items():
-                    ratios.setdefault(name, []).append(makespan / best)
-    return _rows(ratios, TABLE_C)
+def large_ratios(family: str, ccr: float, seed: int) -> dict[str, float]:
+    """Ratios to the best of all strategies, `auto` included, on a graph of table C.
+
+    Arguments as for `large_problem`.
+    """
+    problem = large_problem(family, ccr, seed)
+    makespans = dict(_makespans(problem))
+    chosen = choose(problem, margin=0.0)
+    makespans["auto"] = chosen.predicted[chosen.strategy]
+    best = min(makespans.values())
+    return {name: makespan / best for name, makespan in makespans.items()}
 
 
 def large_problem(family: str, ccr: float, seed: int) -> Problem:
@@ -211,7 +171,3 @@ def _makespans(problem: Problem) -> Iterator[tuple[str, float]]:
                 yield name, simulate(problem, scheduled(problem, place)).makespan
             except OpError:
                 continue
-
-
-def _rows(ratios: Mapping[str, list[float]], table: Mapping[str, float]) -> list[ComparedRow]:
-    return [ComparedRow(name, tuple(found), table.get(name)) for name, found in ratios.items()]

@@ -24,9 +24,6 @@ RANGE = " … "
 _POSTER = 3
 """How many times as many boxes as requested a diagram may have before runs fold."""
 
-_Group = tuple[str, list[int]]
-"""The name of a fold, and the indices of the boxes that it replaces."""
-
 
 def folded(sketch: Sketch, max_boxes: int, n_fixed: int = 0) -> Sketch:
     """Returns the sketch with boxes folded, so that about `max_boxes` or fewer remain.
@@ -42,13 +39,13 @@ def folded(sketch: Sketch, max_boxes: int, n_fixed: int = 0) -> Sketch:
     groups = _Opening(sketch, max_boxes, n_fixed).groups()
     if len(groups) > _POSTER * max_boxes:
         groups = _in_runs(boxes, groups, max_boxes)
-    groups += [(boxes[i].name, [i]) for i in range(n_fixed)]
-    groups.sort(key=lambda group: group[1][0])
+    groups += [_Candidate(boxes[i].name, 0, [i]) for i in range(n_fixed)]
+    groups.sort(key=lambda group: group.members[0])
     number_of = [0] * len(boxes)
-    for number, (_, members) in enumerate(groups):
-        for member in members:
+    for number, group in enumerate(groups):
+        for member in group.members:
             number_of[member] = number
-    folds = [_fold(name, [boxes[member] for member in members]) for name, members in groups]
+    folds = [_fold(group.name, [boxes[member] for member in group.members]) for group in groups]
     return sketch.merged(folds, number_of)
 
 
@@ -98,7 +95,7 @@ class _Opening:
         states = (box.name for box in sketch.boxes if box.kind is BoxKind.STATE)
         self._updates = {f"update_{name}" for name in states}
 
-    def groups(self) -> list[_Group]:
+    def groups(self) -> list[_Candidate]:
         """Returns groups of boxes, each of which is to become one.
 
         Of the scopes of one level those with few parts open first, so that like things look alike.
@@ -118,7 +115,7 @@ class _Opening:
                     pending.extend(inner)
                 else:
                     groups.append(part)
-        return [(part.name, part.members) for part in groups]
+        return groups
 
     def _level(self, part: _Candidate, inner: Sequence[_Candidate]) -> _Level:
         """Returns the level of a part: outer scopes and forward passes open first.
@@ -243,28 +240,30 @@ def _components(n_vertices: int, edges: Collection[tuple[int, int]]) -> list[int
     return [int(label) for label in labels]
 
 
-def _in_runs(boxes: Sequence[Box], groups: Sequence[_Group], max_boxes: int) -> list[_Group]:
+def _in_runs(
+    boxes: Sequence[Box], groups: Sequence[_Candidate], max_boxes: int
+) -> list[_Candidate]:
     """Joins runs of groups with the same device and category, to leave about `max_boxes`.
 
     A group that is larger than such a run stays as it is.
     """
     length = math.ceil(len(groups) / max_boxes)
     large = length * math.ceil(len(boxes) / len(groups))
-    parts: dict[tuple[Device, BoxKind], list[_Group]] = {}
-    for name, members in groups:
-        first = boxes[members[0]]
-        if len(members) <= large:
-            parts.setdefault((first.device, _category(first)), []).append((name, members))
+    parts: dict[tuple[Device, BoxKind], list[_Candidate]] = {}
+    for group in groups:
+        first = boxes[group.members[0]]
+        if len(group.members) <= large:
+            parts.setdefault((first.device, _category(first)), []).append(group)
     runs = [
         _run(part[start : start + length])
         for part in parts.values()
         for start in range(0, len(part), length)
     ]
-    return runs + [group for group in groups if len(group[1]) > large]
+    return runs + [group for group in groups if len(group.members) > large]
 
 
-def _run(groups: Sequence[_Group]) -> _Group:
+def _run(groups: Sequence[_Candidate]) -> _Candidate:
     if len(groups) == 1:
         return groups[0]
-    name = f"{groups[0][0]}{RANGE}{groups[-1][0]}"
-    return name, [member for _, members in groups for member in members]
+    name = f"{groups[0].name}{RANGE}{groups[-1].name}"
+    return replace(groups[0], name=name, members=[i for group in groups for i in group.members])

@@ -130,26 +130,26 @@ def _dot_lines(diagram: Diagram) -> Iterator[str]:
     yield "digraph {"
     yield '  node [fontname="Helvetica"];'
     if diagram.prediction is not None:
-        yield f"  label={_dot_string(prediction_text(diagram.prediction))};"
+        yield f"  label={dot_string(prediction_text(diagram.prediction))};"
     for number, device in enumerate(diagram.devices):
         yield f"  subgraph cluster_{number} {{"
-        yield f"    label={_dot_string(str(device))};"
+        yield f"    label={dot_string(str(device))};"
         for index, box in enumerate(diagram.boxes):
             if box.device == device:
-                label = _dot_string(f"{box_label(box)}\n{box_detail(box)}".rstrip())
-                tooltip = _dot_string(box_title(box))
+                label = dot_string(f"{box_label(box)}\n{box_detail(box)}".rstrip())
+                tooltip = dot_string(box_title(box))
                 yield (
                     f"    box{index} [label={label}, {_DOT_SHAPES[box.kind]}, tooltip={tooltip}];"
                 )
         yield "  }"
     for arrow in diagram.arrows:
-        label = f"label={_dot_string(arrow_label(arrow))}" if arrow.sent else ""
+        label = f"label={dot_string(arrow_label(arrow))}" if arrow.sent else ""
         look = ", ".join(filter(None, (label, _DOT_LINES[arrow.flow])))
         yield f"  box{arrow.source} -> box{arrow.target}" + (f" [{look}];" if look else ";")
     yield "}"
 
 
-def _dot_string(text: str) -> str:
+def dot_string(text: str) -> str:
     """Quotes a text for DOT; Graphviz decodes escapes and entities in it."""
     escaped = printable(text, allowed="\n").replace("&", "&amp;").replace("\\", "\\\\")
     return '"' + escaped.replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -215,7 +215,7 @@ def _transfers(measured: Measurements) -> str:
             one.source,
             one.target,
             f"{one.n:,}",
-            _Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
+            _bar(one.n_bytes, whole, bytes_text),
             seconds_text(one.total),
             seconds_text(one.longest),
         )
@@ -264,7 +264,7 @@ def _memory(measured: Measurements) -> str:
             one.container or "the default container",
             f"{one.n_variables:,}",
             f"{one.n_resources:,}",
-            _Cell(bytes_text(one.n_bytes), one.n_bytes / whole if whole else 0.0),
+            _bar(one.n_bytes, whole, bytes_text),
         )
         for one in measured.memory
     ]
@@ -322,8 +322,8 @@ def _span_cells(one: SpanFigures, whole: float) -> Sequence[str | _Cell]:
     )
 
 
-def _bar(seconds: float, whole: float) -> _Cell:
-    return _Cell(seconds_text(seconds), seconds / whole if whole else 0.0)
+def _bar(value: float, whole: float, text: Callable[[float], str] = seconds_text) -> _Cell:
+    return _Cell(text(value), value / whole if whole else 0.0)
 
 
 def _paragraph(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jflow.base.cluster import Device
 from jflow.plan.trace.samples import SampledInstruction, SampledPlan, SampledStep
 from jflow.view.drawing import draw
-from jflow.view.model import Arrow, Box, BoxKind, Diagram, Flow, OpInfo, StateInfo
+from jflow.view.model import Box, BoxFlow, BoxKind, Diagram, Flow, OpInfo, Sketch, StateInfo
 
 _SHOWN = ("run", "call", "feed")
 
@@ -30,13 +30,7 @@ def step_diagram(step: SampledStep) -> Diagram:
             if one.kind in _SHOWN:
                 numbers[i, j] = len(boxes)
                 boxes.append(_box(plan, one))
-    flows = dict.fromkeys(_flows(step, numbers, variables))
-    arrows = (
-        Arrow(source, target, flow, boxes[source].device != boxes[target].device)
-        for source, target, flow in flows
-        if source != target
-    )
-    return Diagram(tuple(boxes), tuple(arrows))
+    return Sketch(boxes, _flows(step, numbers, variables)).diagram()
 
 
 def _box(plan: SampledPlan, one: SampledInstruction) -> Box:
@@ -50,7 +44,7 @@ def _flows(
     step: SampledStep,
     numbers: dict[tuple[int, int], int],
     variables: dict[tuple[int, int], int],
-) -> list[tuple[int, int, Flow]]:
+) -> list[BoxFlow]:
     senders = {
         one.edge: (i, j)
         for i, plan in enumerate(step.plans)
@@ -67,10 +61,10 @@ def _flows(
             return sources(*senders[one.edge]) if one.edge in senders else []
         return [box for k in one.inputs for box in sources(i, k)]
 
-    flows = []
+    flows: list[BoxFlow] = []
     for (i, j), box in numbers.items():
         one = step.plans[i].instructions[j]
-        flows += [(source, box, Flow.DATA) for k in one.inputs for source in sources(i, k)]
-        flows += [(variables[i, k], box, Flow.DATA) for k in one.reads]
-        flows += [(variables[i, k], box, Flow.STATE) for k in one.writes if k not in one.reads]
+        flows += [(source, box, Flow.DATA, ()) for k in one.inputs for source in sources(i, k)]
+        flows += [(variables[i, k], box, Flow.DATA, ()) for k in one.reads]
+        flows += [(variables[i, k], box, Flow.STATE, ()) for k in one.writes if k not in one.reads]
     return flows

@@ -131,8 +131,8 @@ def test_a_job_may_have_only_some_indices(
         raise SystemExit(code)
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr("jflow.cli.main._exit_after", lambda *_: None)
-    monkeypatch.setattr("jflow.cli.main._exit", end)  # which ends the process and its logging
+    monkeypatch.setattr("jflow.cli.server._exit_after", lambda *_: None)
+    monkeypatch.setattr("jflow.cli.server._exit", end)  # which ends the process and its logging
     with pytest.raises(SystemExit) as ended:
         main(["server", *arguments])
     assert ended.value.code == 0

@@ -25,7 +25,6 @@ from jflow.lab.measure import (
     MeasuringCluster,
     RecordedStrategy,
     cores_for,
-    measure,
 )
 from jflow.lab.workloads import WORKLOADS
 
@@ -128,7 +127,7 @@ def watched(sessions, seen):
     @contextmanager
     def noting(self, steps, placements):
         with sessions(self, steps, placements) as opened:
-            for step, session in zip(steps, opened, strict=True):
+            for step, session in opened:
                 placement = session.placement(step.train)
                 used: dict[str, set[str]] = {}
                 for op, device in placement.items():
@@ -171,9 +170,9 @@ def test_the_fused_step_takes_turns_with_placements() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_is_correct_on_processes(name) -> None:
-    for placement in ("rules", "heft_c"):
-        found = measure(WORKLOADS[name], "small", placement, n_devices=2, rounds=1)
-        assert found.is_correct, found
+    with MeasuringCluster(2) as cluster:
+        found = cluster.measure(WORKLOADS[name], "small", ["rules", "heft_c"], rounds=1)
+    assert all(each.is_correct for each in found.values()), found
 
 
 @pytest.mark.long

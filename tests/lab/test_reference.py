@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from jflow.compiler.schedule import scheduled
 from jflow.compiler.schedule.strategies import STRATEGIES
-from jflow.lab.reference import LARGE, PARAMETER_SERVERS, ComparedRow, large_problem, training_edges
+from jflow.lab.reference import LARGE, PARAMETER_SERVERS, large_problem, training_edges
 
 
 @pytest.mark.parametrize("family", LARGE)
@@ -39,10 +37,3 @@ def test_updates_are_placed_with_their_variables() -> None:
     devices = scheduled(problem, STRATEGIES["heft"]).devices
     assert devices[:16] == devices[16:32]
     assert len(set(devices)) > 1
-
-
-def test_a_row_says_how_far_its_mean_may_be_off() -> None:
-    row = ComparedRow("heft", (1.0, 2.0, 3.0), 1.6)
-    assert row.standard_error == pytest.approx(1 / math.sqrt(3))
-    assert row.difference == pytest.approx(0.25)
-    assert math.isnan(ComparedRow("heft", (1.0,), None).standard_error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from jflow.compiler.schedule.exact import optimal
 from jflow.compiler.schedule.strategies import STRATEGIES, choose
 from jflow.errors import InvalidArgumentError
 from jflow.lab.families import random_problem
+from jflow.lab.measure import FUSED
 from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of, write_optima
 from jflow.lab.suite import Measuring, ProcessMeasurer, SuiteOptions, adversarial, compare
 from jflow.lab.suite.cases import (
@@ -38,8 +39,8 @@ from jflow.lab.suite.cases import (
     simulated_cases,
     surprised,
 )
-from jflow.lab.suite.contenders import FUSED, Contender, contenders_of
-from jflow.lab.suite.measured import MeasuredResult, accuracy_of, losses_to_single
+from jflow.lab.suite.contenders import Contender, contenders_of
+from jflow.lab.suite.measured import MeasuredResult, StepTimes, accuracy_of, losses_to_single
 from jflow.lab.suite.scoring import CaseResult, Score, result_of, skipped
 from jflow.lab.suite.summary import (
     best_fixed,
@@ -316,7 +317,7 @@ def test_auto_is_chosen_and_scored_by_the_same_time() -> None:
         few = [STRATEGIES["heft_c"], STRATEGIES["etf_c"]]
         return choose(Problem(*parts), few, moves=200, exact=False).schedule
 
-    auto = Contender("auto", place, "auto", "")
+    auto = Contender("auto", place, "")
     cases = [SuiteCase(MODELS, "layered", 4, {}, partial(build, seed)) for seed in range(6)]
     single = contenders_of(["single"])
     found = [result_of(case, [*single, auto], skipping={}, optima={}) for case in cases]
@@ -344,15 +345,6 @@ def test_auto_has_lost_only_where_one_device_was_faster_with_known_costs() -> No
 # Measurements -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Taken:
-    times: tuple[float, ...]
-    predicted: float
-    staged: float
-    is_correct: bool = True
-    slowdown: float = 1.0
-
-
 TIMES = {"single": 2.0, "heft": 1.0, "round_robin": 4.0, "fused": 1.0}
 
 
@@ -361,7 +353,7 @@ def fake(workload, n_devices, placements, rounds):
     if any(place.__name__ == "broken" for place in placements):
         raise RuntimeError("the cluster is gone")
     return [
-        Taken(
+        StepTimes(
             (TIMES[p.__name__] * 1.1,) * rounds,
             TIMES[p.__name__] * (p.__name__ != FUSED),
             TIMES[p.__name__] * 1.05 * (p.__name__ != FUSED),
@@ -449,7 +441,7 @@ def test_a_model_is_run_under_each_placement() -> None:
 
 def test_a_step_that_computes_something_else_does_not_count() -> None:
     def wrong(workload, n_devices, placements, rounds):
-        return [Taken((1.0,), 1.0, 1.0, p.__name__ != "heft") for p in placements]
+        return [StepTimes((1.0,), 1.0, 1.0, p.__name__ != "heft") for p in placements]
 
     options = SuiteOptions(("heft",), ("mlp",), (2,))
     found = compare(options, measuring=Measuring(wrong)).measured

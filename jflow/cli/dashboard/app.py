@@ -54,7 +54,10 @@ def application(looks: Looks, token: str, port: int) -> Starlette:
     def guarded(endpoint: _Endpoint, *, has_data: bool) -> _Endpoint:
         async def answer(request: Request) -> Response:
             refusal = _refusal(request, hosts, token if has_data else None)
-            response = refusal or await endpoint(request)
+            try:
+                response = refusal or await endpoint(request)
+            except (OpError, ValueError) as error:
+                response = JSONResponse({"error": str(error)}, status_code=400)
             response.headers.update(_HEADERS)
             return response
 
@@ -64,19 +67,13 @@ def application(looks: Looks, token: str, port: int) -> Starlette:
         return JSONResponse(looks.state())
 
     async def variables(request: Request) -> Response:
-        try:
-            first = max(int(request.query_params.get("first", "0")), 0)
-            task = request.query_params.get("task", "")
-            return JSONResponse(await run_in_threadpool(looks.variables, task, first))
-        except (OpError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
+        first = max(int(request.query_params.get("first", "0")), 0)
+        task = request.query_params.get("task", "")
+        return JSONResponse(await run_in_threadpool(looks.variables, task, first))
 
     async def step(request: Request) -> Response:
-        try:
-            wait_s = min(float(request.query_params.get("wait", _WAIT_S)), _WAIT_S)
-            return JSONResponse(await run_in_threadpool(looks.next_step, wait_s))
-        except (OpError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
+        wait_s = min(float(request.query_params.get("wait", _WAIT_S)), _WAIT_S)
+        return JSONResponse(await run_in_threadpool(looks.next_step, wait_s))
 
     data = {"/api/state": state, "/api/variables": variables, "/api/step": step}
     routes = [Route(path, guarded(one, has_data=True)) for path, one in data.items()]

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from jflow.base.cluster import Task
+from jflow.cli.listing import container_text, wait_text
 from jflow.cli.status import doing_text
 from jflow.cli.top import TaskRates
 from jflow.cli.watcher import Seen
@@ -100,9 +101,7 @@ class Collector:
 
 
 def _listed(seen: Sequence[Seen], kind: str) -> list[dict[str, Any]]:
-    return [
-        {"task": str(one.report.task), **asdict(item)} for one in seen for item in one.items(kind)
-    ]
+    return [item for one in seen for item in one.listed(kind)]
 
 
 def _steps(seen: Sequence[Seen]) -> list[dict[str, Any]]:
@@ -120,8 +119,8 @@ def _steps(seen: Sequence[Seen]) -> list[dict[str, Any]]:
                 step["waits"].append({"task": str(one.report.task), "what": doing_text(item)})
         for wait in one.items("pending"):
             if wait.cause and wait.step in steps:
-                what = f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"
-                steps[wait.step]["waits"].append({"task": str(one.report.task), "what": what})
+                what = {"task": str(one.report.task), "what": wait_text(wait)}
+                steps[wait.step]["waits"].append(what)
     return sorted(steps.values(), key=lambda step: -step["age_s"])
 
 
@@ -188,10 +187,10 @@ class _Known:
     def _container_changes(self, seen: Sequence[Seen]) -> Iterable[str]:
         present = {item.name for one in seen for item in one.items("containers")}
         for name in sorted(present - self._containers):
-            yield f"container {name or '(default)'} has state"
+            yield f"container {container_text(name)} has state"
         if all(one.is_up for one in seen):
             for name in sorted(self._containers - present):
-                yield f"container {name or '(default)'} is empty"
+                yield f"container {container_text(name)} is empty"
             self._containers = present
         self._containers |= present
 
@@ -203,5 +202,5 @@ class _Known:
             if item.is_closed
         }
         for container, name in sorted(closed - self._closed):
-            yield f"queue {name} (container {container or '(default)'}) was closed"
+            yield f"queue {name} (container {container_text(container)}) was closed"
         self._closed = closed

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jflow as tf
@@ -52,7 +51,7 @@ def run_demo(picture: Path) -> None:
     started = time.perf_counter()
     training, test = load_digits()
     print("1. A cluster on this machine: a parameter server and two workers, three processes.")
-    with _small_devices(), tf.LocalCluster(ps=1, workers=len(TOWERS)) as cluster:
+    with _SmallCluster(ps=1, workers=len(TOWERS)) as cluster:
         for task in cluster.tasks:
             print(f"   {task} at {cluster.cluster_spec.task_address(task.job, task.index)}")
         print("2. A model of two towers that no device holds, so each worker has one of them.")
@@ -73,19 +72,10 @@ def run_demo(picture: Path) -> None:
     print("Next, a cluster that stays, for your own programs:  jflow up --workers 2")
 
 
-@contextmanager
-def _small_devices() -> Iterator[None]:
-    """A block whose tasks say that their devices keep little, as those of large models do."""
-    name = "JFLOW_DEVICE_MEMORY"
-    before = os.environ.get(name)
-    os.environ[name] = str(_MEMORY_BYTES)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+class _SmallCluster(tf.LocalCluster):
+    """A cluster whose tasks say that their devices keep little, as those of large models do."""
+
+    _environment = MappingProxyType({"JFLOW_DEVICE_MEMORY": str(_MEMORY_BYTES)})
 
 
 def _fit(cluster: tf.LocalCluster) -> None:
@@ -165,8 +155,8 @@ def _train(
                 again = _step(session, model, training, KILLED_AT)
                 progress.say(f"   training goes on after step {again - 1}, the last that was saved")
                 _run_steps(session, model, training, progress, range(again, N_STEPS))
-            predictions = session.run(model.predictions, {model.test_images: test.images})
-    return accuracy(predictions, test.labels)
+            trained = _accuracy(session, model, test)
+    return trained
 
 
 def _run_steps(

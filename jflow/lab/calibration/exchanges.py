@@ -29,17 +29,11 @@ from jflow.compiler.graph import Tensor
 from jflow.compiler.placement.calibration import Calibration, Link
 from jflow.compiler.schedule import Problem, Schedule
 from jflow.compiler.schedule.stages import StageTimes
-from jflow.lab.calibration.fit import Vector, median_of
+from jflow.lab.calibration.fit import MOST, PULL, Vector, median_of
 from jflow.lab.calibration.site import Site, TimedStep
 
 _PRODUCTS = 12
 """Of matrices of 256 by 256, in each program that computes for some milliseconds."""
-
-_PULL = 0.02
-"""The weight of the prior, as in `fit_constants`."""
-
-_MOST = np.log(1e3)
-"""Constants stay within a factor of 1,000 of those of the prior."""
 
 _EVALUATIONS, _FEW_EVALUATIONS = 20, 8
 """Of the model, at most: in a fit, and in one that begins at the result of another one."""
@@ -271,12 +265,12 @@ class _Model:
 
         def residuals(logs: Vector) -> Vector:
             errors = np.log(self.predicted(which, logs) / self.times[which])
-            return np.concatenate([errors, _PULL * logs])
+            return np.concatenate([errors, PULL * logs])
 
         solved = least_squares(
             residuals,
             begin,
-            bounds=(-_MOST, _MOST),
+            bounds=(-MOST, MOST),
             diff_step=0.02,
             loss="soft_l1",
             f_scale=0.2,

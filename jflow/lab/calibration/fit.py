@@ -18,11 +18,11 @@ from scipy.optimize import least_squares
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-_PULL = 0.02
+PULL = 0.02
 """The weight of the prior: a constant that is off by a factor of e costs as much as an error of 2 %
 of one step."""
 
-_MOST = np.log(1e3)
+MOST = np.log(1e3)
 """Constants stay within a factor of 1,000 of those of the prior."""
 
 
@@ -78,19 +78,19 @@ def _fitted(counts: Vector, times: Vector, prior: Vector, begin: Vector | None =
 
     def residuals(logs: Vector) -> Vector:
         predicted = np.log(np.maximum(parts @ np.exp(logs), 1e-9))
-        return np.concatenate([predicted, _PULL * logs])
+        return np.concatenate([predicted, PULL * logs])
 
     def jacobian(logs: Vector) -> Vector:
         scaled = parts * np.exp(logs)
         total = np.maximum(scaled.sum(axis=1, keepdims=True), 1e-9)
-        return np.concatenate([scaled / total, _PULL * np.eye(len(logs))])
+        return np.concatenate([scaled / total, PULL * np.eye(len(logs))])
 
     start = np.zeros(int(free.sum())) if begin is None else np.log(begin[free] / prior[free])
     solved = least_squares(
         residuals,
-        np.clip(start, -_MOST, _MOST),
+        np.clip(start, -MOST, MOST),
         jac=jacobian,
-        bounds=(-_MOST - 1e-6, _MOST + 1e-6),
+        bounds=(-MOST - 1e-6, MOST + 1e-6),
         loss="soft_l1",
         f_scale=0.2,
     )
@@ -99,30 +99,10 @@ def _fitted(counts: Vector, times: Vector, prior: Vector, begin: Vector | None =
     return constants
 
 
-@dataclass(frozen=True)
-class LineFit:
-    """A fitted straight line.
-
-    Attributes:
-      start: its value at 0.
-      slope: its slope.
-      error: the median of the relative errors at the points that it was fitted to.
-    """
-
-    start: float
-    slope: float
-    error: float
-
-
-def fit_line(xs: Sequence[float], times: Sequence[float]) -> LineFit:
-    """Fits a line with least squares of relative errors, with neither part negative."""
+def slope_of(xs: Sequence[float], times: Sequence[float]) -> float:
+    """Returns the slope of the line with the least relative errors; no part of it is negative."""
     x, y = np.array(xs, float), np.array(times, float)
     columns = np.stack([np.ones_like(x), x], axis=1) / y[:, None]
     scale = np.array([1.0, max(float(x.max()), 1e-30)])
-    solved: Vector = np.linalg.lstsq(columns / scale, np.ones_like(y), rcond=None)[0] / scale
-    if solved[0] < 0:
-        solved = np.array([0.0, 1 / float(np.mean(x / y))])
-    if solved[1] < 0:
-        solved = np.array([1 / float(np.mean(1 / y)), 0.0])
-    errors = np.abs((solved[0] + solved[1] * x) / y - 1)
-    return LineFit(float(solved[0]), float(solved[1]), float(np.median(errors)))
+    start, slope = np.linalg.lstsq(columns / scale, np.ones_like(y), rcond=None)[0] / scale
+    return max(float(slope if start >= 0 else 1 / np.mean(x / y)), 0.0)

@@ -37,7 +37,7 @@ from jflow.compiler.placement.calibration import PRIOR, Calibration, Link, Rates
 from jflow.compiler.placement.equations import Count
 from jflow.compiler.placement.work import count_program
 from jflow.lab.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
-from jflow.lab.calibration.fit import fit_constants, fit_line, upper_of
+from jflow.lab.calibration.fit import fit_constants, slope_of, upper_of
 from jflow.lab.calibration.probes import PROBES, Probe
 from jflow.lab.calibration.rings import RingFit, Rings, meshes_of
 from jflow.lab.calibration.site import Clock, Site, Time, TimedStep
@@ -111,21 +111,10 @@ def calibrate(
             site.initialize()
             times_of_rings = site.times(rings.steps, 3 if quick else 9)
             _conclude(rings.fit(times_of_rings), kind, site.wiring.transport, result)
+    result.work_error = min(result.work_error, _MOST_WORK_ERROR)
+    result.message_error = max(result.message_error, _LEAST_MESSAGE_ERROR)
     return Calibration(
-        rates=result.rates,
-        links=result.links,
-        step_seconds=result.step_seconds,
-        task_seconds=result.task_seconds,
-        port_share=result.port_share,
-        duplex_share=result.duplex_share,
-        overlap=result.overlap,
-        work_error=min(result.work_error, _MOST_WORK_ERROR),
-        message_error=max(result.message_error, _LEAST_MESSAGE_ERROR),
-        collective_error=result.collective_error,
-        made=now(),
-        machine=this_machine(),
-        errors=result.errors,
-        reference_seconds=reference_seconds,
+        **vars(result), made=now(), machine=this_machine(), reference_seconds=reference_seconds
     )
 
 
@@ -262,7 +251,7 @@ def _call_steps(site: Site, at: Device, lengths: Sequence[int]) -> Iterator[Time
 def _calls(lengths: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
     """Returns seconds of a host call, and of a program between two; from `_call_steps`."""
     n = len(lengths)
-    alone, both = fit_line(lengths, times[:n]).slope, fit_line(lengths, times[n : 2 * n]).slope
+    alone, both = slope_of(lengths, times[:n]), slope_of(lengths, times[n : 2 * n])
     return max(alone / 2, 1e-7), max(both - alone, 1e-6)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,42 +84,34 @@ def measured_programs(
     compiled: CompiledStep,
     known: RegionTimes,
     *,
-    device: jax.Device | None = None,
-    only: Collection[str] | None = None,
     clock: Clock = time.perf_counter,
-    progress: Callable[[str], object] = lambda _: None,
 ) -> dict[str, float]:
     """Returns the times of a step's programs without dispatch, in seconds; measures unknown ones.
 
-    A program runs on a device of this process, with arguments of ones, and its time is the least of
-    at least seven runs. What takes arguments of unknown sizes, or cannot run here, is left out.
+    A program runs on the first device of this process, with arguments of ones, and its time is the
+    least of at least seven runs. What takes arguments of unknown sizes, or cannot run here, is left
+    out.
 
     Args:
       compiled: a step that was compiled without platforms.
       known: what is known; it is added to, and not saved.
-      device: of this process; None for its first.
-      only: names of programs; None for all.
       clock: gives seconds.
-      progress: called with the name of each program before it is measured.
 
     Returns:
       As `jflow.compiler.pipeline.region_problem` takes them.
     """
-    device = device or jax.devices()[0]
+    device = jax.devices()[0]
     platform = export_platform(device)
     empty = None
     seconds_of = {}
     for name, program in compiled.programs.items():
-        if only is not None and name not in only:
-            continue
         digest = _digest(program, platform)
         if digest is None:
             continue
         seconds = known.get(digest, platform)
         if seconds is None:
             if empty is None:
-                empty = _seconds_of(_compiled_nothing(device), [jnp.zeros(())], clock)
-            progress(name)
+                empty = _seconds_of(jax.jit(lambda x: x + 1.0), [jnp.zeros(())], clock)
             seconds = _measured(program, device, clock)
             if seconds is None:
                 continue
@@ -158,11 +150,6 @@ def _seconds_of(executable: Callable[..., Any], arguments: list[jax.Array], cloc
         jax.block_until_ready(executable(*arguments))
         times.append(clock() - begin)
     return min(times)
-
-
-def _compiled_nothing(device: jax.Device) -> Callable[..., Any]:
-    with jax.default_device(device):
-        return jax.jit(lambda x: x + 1.0)
 
 
 def _read(path: Path) -> dict[str, float]:

@@ -319,7 +319,7 @@ class _Run:
                 # Times of one plan are compared with each other, so they are taken in one go.
                 if len(results) < len(keys):
                     results = measured(self.measuring.measure, *plan, taking, rounds)
-                    for key in [k for k, r in others.items() if (r.workload, r.n_devices) == plan]:
+                    for key in [k for k, each in others.items() if each.plan == plan]:
                         del others[key]
                         file.drop_measured(key)
                 by_key = {keys[result.strategy]: result for result in results}
@@ -350,9 +350,8 @@ class _Run:
     def _alternatives(self) -> Sequence[MeasuredResult]:
         measuring, options = self.measuring, self.options
         others = self.earlier_results[ALTERNATIVES].measured
-        if measuring is None or measuring.check is None or options.quick:
-            return [*others.values()]
-        if WORKLOAD not in self.workloads:
+        is_wanted = WORKLOAD in self.workloads and not options.quick
+        if measuring is None or measuring.check is None or not is_wanted:
             return [*others.values()]
         results = checked_alternatives(
             *(measuring.check, min(self.devices), _ROUNDS, options.seed),

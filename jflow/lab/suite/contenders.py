@@ -18,10 +18,9 @@ from jflow.compiler.schedule import PlaceFunction
 from jflow.compiler.schedule.schedule import name_of
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError, UnimplementedError
+from jflow.lab.measure import FUSED, SINGLE
 
-SINGLE, AUTO = "single", "auto"
-FUSED = "fused"
-"""What takes part in measurements of models too: the step as one program, without a runtime."""
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -31,24 +30,22 @@ class Contender:
     Attributes:
       name: what tables call it.
       place: the strategy.
-      given: what the user gave for it, which sessions take as `placement`.
       fingerprint: digest of its source and of what scores it, by which a resumed run tells whether
         that has changed.
     """
 
     name: str
     place: PlaceFunction
-    given: str | Callable[..., Any]
     fingerprint: str
 
 
 def fused_step() -> Contender:
-    """Returns the contender `FUSED`, which is no strategy."""
+    """Returns the step as one program, which takes part in measurements and is no strategy."""
 
     def place(*_: Any) -> Any:
         raise UnimplementedError("a fused step is one program, and has no placement")
 
-    return Contender(FUSED, place, FUSED, "")
+    return Contender(FUSED, place, "")
 
 
 def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Contender]:
@@ -77,7 +74,7 @@ def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Conten
             raise InvalidArgumentError(
                 f"two strategies to compare are called {name!r}; rename one of them"
             )
-        contenders[name] = Contender(name, place, each, _fingerprint(place))
+        contenders[name] = Contender(name, place, _fingerprint(place))
     return [*contenders.values()]
 
 

@@ -7,19 +7,17 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError
+from jflow.lab.measure import FUSED, SINGLE
 from jflow.lab.suite.cases import ADVERSARIAL, CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT
-from jflow.lab.suite.contenders import AUTO, FUSED, SINGLE
-from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracy_of, ratios
+from jflow.lab.suite.contenders import AUTO
+from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracies, ratios
 from jflow.lab.suite.scoring import CaseResult
 from jflow.lab.suite.summary import (
-    StrategyFigures,
-    Yardstick,
+    auto_figures,
     feasibility_of,
-    figures_of,
     of_group,
     to_best,
     to_optimum,
@@ -84,27 +82,9 @@ def read_goals(path: Path) -> list[Goal]:
         ) from error
 
 
-def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
-    """Returns how well the plans of each workload and number of devices were predicted."""
-
-    def plan(result: MeasuredResult) -> tuple[str, int]:
-        return result.workload, result.n_devices
-
-    grouped = groupby(sorted(measured, key=plan), key=plan)
-    every = (accuracy_of([*each]) for _, each in grouped)
-    return [each for each in every if each is not None]
-
-
-def _auto(cases: Sequence[CaseResult], group: str, yardstick: Yardstick) -> StrategyFigures | None:
-    for each in figures_of(of_group(cases, group), yardstick):
-        if each.strategy == AUTO and each.n:
-            return each
-    return None
-
-
 def _optimal(cases: Sequence[CaseResult]) -> Iterator[Goal]:
     for group, what in ((SMALL, "without contention"), (SMALL_ONE_PORT, "one port")):
-        if figures := _auto(cases, group, to_optimum):
+        if figures := auto_figures(cases, group, to_optimum):
             yield Goal(
                 *("G1", f"ratio to the proven optimum, {what}", "mean ≤ 1.002, at most 1.05"),
                 f"mean {figures.mean:.4f}, at most {figures.largest:.3f} of {figures.n}",
@@ -161,7 +141,7 @@ def _plans(accuracy: Accuracy) -> str:
 
 
 def _contention(cases: Sequence[CaseResult]) -> Iterator[Goal]:
-    if figures := _auto(cases, CONTENTION, to_best):
+    if figures := auto_figures(cases, CONTENTION, to_best):
         ratios = f"mean {figures.mean:.3f}, at most {figures.largest:.3f}"
         yield Goal(
             *("G5", "ratio to the best known, 300 operations under contention", "≤ 1.05, ≤ 1 s"),
@@ -202,7 +182,7 @@ def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:
 
 
 def _adversarial(cases: Sequence[CaseResult]) -> Iterator[Goal]:
-    if figures := _auto(cases, ADVERSARIAL, to_best):
+    if figures := auto_figures(cases, ADVERSARIAL, to_best):
         yield Goal(
             *("G9", "ratio to any strategy on graphs that a search found", "at most 1.25"),
             f"at most {figures.largest:.3f} of {figures.n}",
@@ -215,12 +195,9 @@ def _fastest(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
     plans = [each for each in measured if not each.refused and each.strategy != FUSED]
     least: dict[tuple[str, int], float] = {}
     for each in plans:
-        key = each.workload, each.n_devices
-        least[key] = min(each.seconds, least.get(key, math.inf))
+        least[each.plan] = min(each.seconds, least.get(each.plan, math.inf))
     fastest = {
-        each.workload: each.seconds / least[each.workload, each.n_devices]
-        for each in plans
-        if each.strategy == AUTO
+        each.workload: each.seconds / least[each.plan] for each in plans if each.strategy == AUTO
     }
     if fastest:
         figures = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(fastest.items()))

@@ -6,16 +6,19 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import attrgetter
 from statistics import median
 from typing import Any, Protocol
 
 from jflow.compiler.schedule import PlaceFunction
-from jflow.lab.suite.contenders import FUSED, SINGLE, Contender
+from jflow.lab.measure import FUSED, SINGLE, CheckedAlternative
+from jflow.lab.suite.contenders import Contender
 from jflow.lab.suite.scoring import reason_of
 
 
-class StepTimes(Protocol):
+@dataclass(frozen=True)
+class StepTimes:
     """Measured and predicted step times of one placement.
 
     Attributes:
@@ -27,20 +30,11 @@ class StepTimes(Protocol):
       slowdown: how much slower the machine was than when it was calibrated.
     """
 
-    @property
-    def times(self) -> Sequence[float]: ...
-
-    @property
-    def predicted(self) -> float: ...
-
-    @property
-    def staged(self) -> float: ...
-
-    @property
-    def is_correct(self) -> bool: ...
-
-    @property
-    def slowdown(self) -> float: ...
+    times: Sequence[float]
+    predicted: float
+    staged: float
+    is_correct: bool = True
+    slowdown: float = 1.0
 
 
 class Measurer(Protocol):
@@ -71,6 +65,11 @@ class MeasuredResult:
     staged: float = 0.0
     refused: str = ""
     slowdown: float = 1.0
+
+    @property
+    def plan(self) -> tuple[str, int]:
+        """What was run: the workload and the number of devices, whose times are compared."""
+        return self.workload, self.n_devices
 
     @property
     def seconds(self) -> float:
@@ -179,12 +178,19 @@ def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     picked = min(plans, key=lambda each: each.staged)
     best = min(each.seconds for each in plans)
     return Accuracy(
-        *(plans[0].workload, plans[0].n_devices, len(plans)),
+        *(*plans[0].plan, len(plans)),
         *(median(errors), median(single), median(plain)),
         median(each.slowdown for each in plans),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )
+
+
+def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
+    """Returns how well the plans of each workload and number of devices were predicted."""
+    grouped = groupby(sorted(measured, key=attrgetter("plan")), key=attrgetter("plan"))
+    every = (accuracy_of([*each]) for _, each in grouped)
+    return [each for each in every if each is not None]
 
 
 def rank_correlation(plans: Sequence[MeasuredResult]) -> float | None:
@@ -205,21 +211,21 @@ def ratios(
 ) -> dict[tuple[str, int], float]:
     """The time of a strategy over that of another one, by workload and number of devices."""
     valid = [each for each in results if not each.refused]
-    times = {(each.workload, each.n_devices, each.strategy): each.seconds for each in valid}
+    times = {(each.plan, each.strategy): each.seconds for each in valid}
     return {
-        (name, n): seconds / times[name, n, other]
-        for (name, n, what), seconds in times.items()
-        if what == strategy and (name, n, other) in times
+        plan: seconds / times[plan, other]
+        for (plan, what), seconds in times.items()
+        if what == strategy and (plan, other) in times
     }
 
 
 def losses_to_single(results: Iterable[MeasuredResult], strategy: str) -> list[MeasuredResult]:
     """The measurements in which a strategy was slower than a single device by more than noise."""
     valid = [each for each in results if not each.refused]
-    alone = {(r.workload, r.n_devices): r for r in valid if r.strategy == SINGLE}
+    alone = {each.plan: each for each in valid if each.strategy == SINGLE}
     losses = []
     for each in valid:
-        other = alone.get((each.workload, each.n_devices))
+        other = alone.get(each.plan)
         if each.strategy == strategy and other is not None:
             noise = each.noise * each.seconds + other.noise * other.seconds
             if each.seconds - other.seconds > noise:
@@ -232,37 +238,12 @@ WORKLOAD, STRATEGY = "moe", "heft_c"
 """Whose operations are moved, and from which placement: one that uses both devices."""
 
 
-class Alternative(Protocol):
-    """Measured and predicted step times with one operation on one device."""
-
-    @property
-    def operation(self) -> str: ...
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def is_chosen(self) -> bool: ...
-
-    @property
-    def predicted(self) -> float: ...
-
-    @property
-    def staged(self) -> float: ...
-
-    @property
-    def times(self) -> tuple[float, ...]: ...
-
-    @property
-    def slowdown(self) -> float: ...
-
-
 class AlternativesChecker(Protocol):
     """Moves operations that a seed chooses to each device that they may go to, and times steps."""
 
     def __call__(
         self, workload: str, strategy: str, n_devices: int, rounds: int, seed: int
-    ) -> Sequence[Alternative]:
+    ) -> Sequence[CheckedAlternative]:
         """Returns the alternatives, those that the strategy chose among them."""
 
 
@@ -295,16 +276,14 @@ def checked_alternatives(
     return {f"{key}-{number}": _result(each, n_devices) for number, each in enumerate(alternatives)}
 
 
-def _result(alternative: Alternative, n_devices: int) -> MeasuredResult:
-    label = f"{alternative.operation} on {alternative.device}" + (
-        ", chosen" if alternative.is_chosen else ""
-    )
-    predictions = alternative.predicted, alternative.staged
+def _result(alternative: CheckedAlternative, n_devices: int) -> MeasuredResult:
+    chosen = ", chosen" if alternative.is_chosen else ""
     return MeasuredResult(
         WORKLOAD,
         n_devices,
-        label,
-        tuple(alternative.times),
-        *predictions,
+        f"{alternative.operation} on {alternative.device}{chosen}",
+        alternative.times,
+        alternative.predicted,
+        alternative.staged,
         slowdown=alternative.slowdown,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jflow.lab.suite import goals
-from jflow.lab.suite.measured import Accuracy, MeasuredResult
+from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracies
 from jflow.lab.suite.tables import duration, percent, strategy_name, table
 
 _MEASURED = """\
@@ -57,14 +56,14 @@ def alternatives_section(results: Sequence[MeasuredResult]) -> str:
 
 
 def _step_times(measured: Sequence[MeasuredResult]) -> str:
-    plans = [*dict.fromkeys((each.workload, each.n_devices) for each in measured)]
+    plans = [*dict.fromkeys(each.plan for each in measured)]
     names = [*dict.fromkeys(each.strategy for each in measured)]
-    by_key = {(each.workload, each.n_devices, each.strategy): each for each in measured}
+    by_key = {(each.plan, each.strategy): each for each in measured}
     body = []
     for name in names:
         cells = [strategy_name(name)]
         for plan in plans:
-            result = by_key.get((*plan, name))
+            result = by_key.get((plan, name))
             if result is None or result.refused:
                 cells.append("refused" if result else "-")
             else:
@@ -77,18 +76,13 @@ def _step_times(measured: Sequence[MeasuredResult]) -> str:
 def _accuracies(measured: Sequence[MeasuredResult]) -> str:
     head = ["workload", "devices", "plans", "error", "by operations"]
     head += ["without slowdown", "slowdown", "rank correlation", "regret", "repeat noise"]
-    return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
+    return table(head, [_accuracy(each) for each in accuracies(measured)])
 
 
 def _accuracy(accuracy: Accuracy) -> list[str]:
     tau = "-" if accuracy.tau is None else f"{accuracy.tau:.2f}"
     return [
-        *(
-            accuracy.workload,
-            str(accuracy.n_devices),
-            str(accuracy.n_plans),
-            percent(accuracy.error),
-        ),
-        *(percent(accuracy.operation_error), percent(accuracy.plain_error)),
+        *(accuracy.workload, str(accuracy.n_devices), str(accuracy.n_plans)),
+        *map(percent, (accuracy.error, accuracy.operation_error, accuracy.plain_error)),
         *(f"{accuracy.slowdown:.2f}", tau, percent(accuracy.regret), percent(accuracy.noise)),
     ]

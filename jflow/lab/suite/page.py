@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jflow.lab.measure import SINGLE
 from jflow.lab.suite import goals
 from jflow.lab.suite.cases import (
     ADVERSARIAL,
@@ -21,7 +22,7 @@ from jflow.lab.suite.cases import (
     SMALL_ONE_PORT,
     SURPRISES,
 )
-from jflow.lab.suite.contenders import AUTO, SINGLE
+from jflow.lab.suite.contenders import AUTO
 from jflow.lab.suite.goals import goals_text, without_reasons
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.measured_page import alternatives_section, measured_section
@@ -304,60 +305,58 @@ def _clusters(results: Sequence[CaseResult]) -> str:
 
 def _models(results: Sequence[CaseResult]) -> str:
     sizes = sorted({result.n_devices for result in results})
-    return "\n\n".join(
-        f"On {n} devices:\n\n{_models_on([result for result in results if result.n_devices == n])}"
-        for n in sizes
-    )
+    return "\n\n".join(f"On {n} devices:\n\n{_models_on(_of_size(results, n))}" for n in sizes)
 
 
 def _models_on(results: Sequence[CaseResult]) -> str:
-    n_operations = {result.workload: result.n_operations for result in results}
+    heads = {each.workload: f"{each.workload} ({each.n_operations})" for each in results}
+    return _by_workload(results, heads, 3, lambda row: row.longest_placing)
+
+
+def _imported(results: Sequence[CaseResult]) -> str:
+    heads = {each.workload: each.workload for each in results}
+    return _by_workload(results, heads, 2, lambda row: row.placing)
+
+
+def _by_workload(
+    results: Sequence[CaseResult],
+    heads: Mapping[str, str],
+    digits: int,
+    placing: Callable[[StrategyFigures], float],
+) -> str:
+    """Returns the mean ratios of each workload, whose columns have these heads."""
     rows = figures_of(results, to_best, by=lambda result: result.workload)
     body = [
         [
-            *(
-                strategy_name(row.strategy),
-                *(ratio(row.by.get(each, math.nan)) for each in n_operations),
-            ),
-            *(ratio(row.mean), duration(row.longest_placing)),
+            strategy_name(row.strategy),
+            *(ratio(row.by.get(name, math.nan), digits) for name in heads),
+            *(ratio(row.mean), duration(placing(row))),
         ]
         for row in rows
     ]
-    heads = [f"{name} ({n})" for name, n in n_operations.items()]
-    return table(["strategy", *heads, "mean", "placing"], body)
+    return table(["strategy", *heads.values(), "mean", "placing"], body)
 
 
 def _adversarial(results: Sequence[CaseResult]) -> str:
     body = []
     for result in sorted(results, key=lambda each: -_own_ratio(each)):
-        against = str(result.parameters["against"])
-        best, auto, alone = result.best, result.scores.get(AUTO), result.scores.get(SINGLE)
-        cells = [strategy_name(against), str(result.parameters["steps"]), ratio(_own_ratio(result))]
-        for score in (alone, auto):
-            makespan = score.makespan if score else None
-            cells.append(ratio(makespan / best) if makespan and best else "-")
+        cells = [strategy_name(_against(result)), str(result.parameters["steps"])]
+        cells += [ratio(_ratio_of(result, name)) for name in (_against(result), SINGLE, AUTO)]
         body.append(cells)
     return table(["against", "steps", "its ratio to the best", "single", "auto"], body)
 
 
+def _against(result: CaseResult) -> str:
+    return str(result.parameters["against"])
+
+
 def _own_ratio(result: CaseResult) -> float:
-    score = result.scores.get(str(result.parameters["against"]))
-    if score is None or score.makespan is None or not result.best:
-        return math.nan
-    return score.makespan / result.best
+    return _ratio_of(result, _against(result))
 
 
-def _imported(results: Sequence[CaseResult]) -> str:
-    names = [*dict.fromkeys(result.workload for result in results)]
-    rows = figures_of(results, to_best, by=lambda result: result.workload)
-    body = [
-        [
-            *(strategy_name(row.strategy), *(ratio(row.by.get(n, math.nan), 2) for n in names)),
-            *(ratio(row.mean), duration(row.placing)),
-        ]
-        for row in rows
-    ]
-    return table(["strategy", *names, "mean", "placing"], body)
+def _ratio_of(result: CaseResult, strategy: str) -> float:
+    makespan, best = result.makespan(strategy), result.best
+    return makespan / best if makespan is not None and best else math.nan
 
 
 _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {

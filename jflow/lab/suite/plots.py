@@ -99,12 +99,8 @@ def _logarithmic(axes: Any, largest: float) -> None:
 
 
 def _ratios_of(results: Sequence[CaseResult], name: str, yardstick: Yardstick) -> list[float]:
-    ratios = []
-    for result in results:
-        score, unit = result.scores.get(name), yardstick(result)
-        if score is not None and score.makespan is not None and unit:
-            ratios.append(score.makespan / unit)
-    return ratios
+    pairs = ((result.makespan(name), yardstick(result)) for result in results)
+    return [own / unit for own, unit in pairs if own is not None and unit]
 
 
 def _placing(results: Sequence[CaseResult]) -> Any:
@@ -119,9 +115,7 @@ def _placing(results: Sequence[CaseResult]) -> Any:
             seconds = [
                 result.scores[name].placing
                 for result in results
-                if result.n_devices == size
-                and name in result.scores
-                and result.scores[name].makespan is not None
+                if result.n_devices == size and result.makespan(name) is not None
             ]
             if seconds:
                 points.append((size, max(seconds)))

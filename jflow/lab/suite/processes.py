@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from jflow.base.handles import Closing
@@ -23,21 +22,11 @@ _OPERATION_SECONDS = 0.02
 _STEPS = 5
 
 
-@dataclass(frozen=True)
-class TimedSteps:
-    """Step times of a schedule in timed mode, as `StepTimes`."""
-
-    times: Sequence[float]
-    predicted: float
-    staged: float
-    is_correct: bool = True  # what computes something else raises
-    slowdown: float = 1.0  # what sleeps does not depend on the machine
-
-
-def _of(measurement: Measurement) -> StepTimes:
-    if measurement.placement != FUSED:
-        return measurement
-    return TimedSteps(measurement.times, 0.0, 0.0)  # nothing is predicted of it
+def _of(measured: Measurement) -> StepTimes:
+    if measured.placement == FUSED:
+        return StepTimes(measured.times, 0.0, 0.0)  # nothing is predicted of it
+    predicted = measured.predicted, measured.staged
+    return StepTimes(measured.times, *predicted, measured.is_correct, measured.slowdown)
 
 
 class ProcessMeasurer(Closing):
@@ -89,11 +78,11 @@ class ProcessMeasurer(Closing):
 
     def _timed(
         self, cluster: TimedCluster, family: str, n_devices: int, place: PlaceFunction
-    ) -> TimedSteps:
+    ) -> StepTimes:
         drawn = random_problem(family, _OPERATIONS, n_devices, seed=self._seed)
         problem = timed_problem(drawn, _OPERATION_SECONDS)
         run = run_timed(cluster, problem, scheduled(problem, place), n_steps=_STEPS)
-        return TimedSteps(run.times, run.simulated, run.staged)
+        return StepTimes(run.times, run.simulated, run.staged)
 
     def _ready(self, is_timed: bool, n_devices: int) -> MeasuringCluster | TimedCluster:
         """The cluster that is there, if it is of the right kind and size, or another one."""

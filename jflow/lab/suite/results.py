@@ -133,8 +133,8 @@ def resumable(
         if not _is_outdated(case, fingerprints):
             current = {name: score for name, score in case.scores.items() if name not in changed}
             cases[key] = replace(case, scores=current)
-    stale = {_plan(each) for each in earlier.measured.values() if each.strategy in changed}
-    measured = {key: each for key, each in earlier.measured.items() if _plan(each) not in stale}
+    stale = {each.plan for each in earlier.measured.values() if each.strategy in changed}
+    measured = {key: each for key, each in earlier.measured.items() if each.plan not in stale}
     return GroupResults(earlier.origin, cases, measured)
 
 
@@ -157,10 +157,6 @@ def kept_beside(earlier: GroupResults, origin: Origin) -> GroupResults:
         return GroupResults(origin)
     cases = {key: case for key, case in earlier.cases.items() if case.scores}
     return replace(earlier, cases=cases)
-
-
-def _plan(result: MeasuredResult) -> tuple[str, int]:
-    return result.workload, result.n_devices
 
 
 class ResultFile(Closing):
@@ -192,7 +188,8 @@ class ResultFile(Closing):
     def add_case(self, key: str, result: CaseResult) -> None:
         """Adds the result of a case."""
         self._cases[key] = result
-        self._grown()
+        if self._clock() - self._written >= _WRITE_SECONDS:
+            self._write()
 
     def add_measured(self, results: Mapping[str, MeasuredResult]) -> None:
         """Adds measurements by their keys."""
@@ -202,10 +199,6 @@ class ResultFile(Closing):
     def drop_measured(self, key: str) -> None:
         """Drops a kept measurement, because others of its workload are new."""
         self._measured.pop(key, None)
-
-    def _grown(self) -> None:
-        if self._clock() - self._written >= _WRITE_SECONDS:
-            self._write()
 
     def _write(self) -> None:
         if self._path is not None and (self._cases or self._measured):

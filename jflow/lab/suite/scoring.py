@@ -78,6 +78,11 @@ class CaseResult:
             known.append(self.optimum)
         return min(known, default=None)
 
+    def makespan(self, strategy: str) -> float | None:
+        """Returns the makespan of a strategy; None if it gave no schedule."""
+        score = self.scores.get(strategy)
+        return score.makespan if score else None
+
 
 Optima = Mapping[str, float]
 """Proven optima in seconds, by `digest_of`."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from jflow.lab.measure import SINGLE
 from jflow.lab.suite.cases import CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT, SURPRISES
-from jflow.lab.suite.contenders import AUTO, SINGLE
+from jflow.lab.suite.contenders import AUTO
 from jflow.lab.suite.measured import MeasuredResult, losses_to_single
 from jflow.lab.suite.scoring import CaseResult
 
@@ -84,10 +85,10 @@ def _figures(
     grouped: dict[str, list[float]] = {}
     scores = [result.scores[name] for result in results if name in result.scores]
     for result in results:
-        own, unit = _makespan(result, name), yardstick(result)
+        own, unit = result.makespan(name), yardstick(result)
         if own is None:
             continue
-        alone = _makespan(result, SINGLE)
+        alone = result.makespan(SINGLE)
         if alone is not None and own > 0:
             gains.append(alone / own)
         if unit:
@@ -135,7 +136,7 @@ def feasibility_of(results: Sequence[CaseResult]) -> list[Feasibility]:
             for limit in limits
         }
         fractions = {
-            f"{limit:g}": _fraction(_makespan(r, name) is not None for r in each)
+            f"{limit:g}": _fraction(r.makespan(name) is not None for r in each)
             for limit, each in cases.items()
         }
         figures.append(
@@ -170,7 +171,7 @@ def verdict_of(results: Iterable[CaseResult], measured: Sequence[MeasuredResult]
     """Compares `auto` with a single device in all results whose costs strategies knew."""
     n, lost = 0, []
     for result in results:
-        own, alone = _makespan(result, AUTO), _makespan(result, SINGLE)
+        own, alone = result.makespan(AUTO), result.makespan(SINGLE)
         if not result.surprise and own is not None and alone is not None:
             n += 1
             if own > alone * (1 + ROUNDING):
@@ -201,7 +202,7 @@ def best_fixed(results: Sequence[CaseResult]) -> tuple[float, Mapping[str, str]]
             return None
         chosen[family] = ranked[0].strategy
         for result in results:
-            own, best = _makespan(result, chosen[family]), result.best
+            own, best = result.makespan(chosen[family]), result.best
             if result.workload == family and own is not None and best:
                 ratios.append(own / best)
     return _mean(ratios), chosen
@@ -210,6 +211,14 @@ def best_fixed(results: Sequence[CaseResult]) -> tuple[float, Mapping[str, str]]
 def of_group(results: Iterable[CaseResult], group: str) -> list[CaseResult]:
     """Returns the results of one group."""
     return [result for result in results if result.group == group]
+
+
+def auto_figures(
+    results: Iterable[CaseResult], group: str, yardstick: Yardstick
+) -> StrategyFigures | None:
+    """Returns the figures of `auto` in one group; None if it has none."""
+    every = figures_of(of_group(results, group), yardstick)
+    return next((each for each in every if each.strategy == AUTO and each.n), None)
 
 
 def summary_line(results: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> str:
@@ -224,9 +233,8 @@ def summary_line(results: Sequence[CaseResult], measured: Sequence[MeasuredResul
         (SMALL_ONE_PORT, to_optimum, "of the optimum with one port"),
         (CONTENTION, to_best, "of the best known under contention"),
     ):
-        for each in figures_of(of_group(results, group), yardstick):
-            if each.strategy == AUTO and each.n:
-                parts.append(f"auto {each.mean:.3f} {words} (at most {each.largest:.3f})")
+        if auto := auto_figures(results, group, yardstick):
+            parts.append(f"auto {auto.mean:.3f} {words} (at most {auto.largest:.3f})")
     if verdict.n_simulated or verdict.n_measured:
         parts.append(
             f"auto slower than one device in {len(verdict.simulated_losses)} of "
@@ -240,7 +248,7 @@ def surprise_losses(results: Sequence[CaseResult], strategy: str, surprise: str)
     """The share of cases with one surprise in which a single device turned out to be faster."""
     compared = []
     for result in results:
-        own, alone = _makespan(result, strategy), _makespan(result, SINGLE)
+        own, alone = result.makespan(strategy), result.makespan(SINGLE)
         is_meant = result.group == SURPRISES and result.surprise == surprise
         if is_meant and own is not None and alone is not None:
             compared.append(own > alone * (1 + ROUNDING))
@@ -251,11 +259,6 @@ def quantile(values: Sequence[float], fraction: float) -> float:
     """Returns the smallest value that at least this fraction of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)] if ordered else math.inf
-
-
-def _makespan(result: CaseResult, name: str) -> float | None:
-    score = result.scores.get(name)
-    return score.makespan if score else None
 
 
 def _mean(values: Sequence[float]) -> float:

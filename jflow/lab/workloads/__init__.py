@@ -1,4 +1,4 @@
-"""Workloads: models whose training steps are placed, run and measured: W1 to W8, and the demo's."""
+"""Workloads: models whose training steps are placed, run and measured: W1 to W8, and a tiny one."""
 
 from typing import Any
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 
 import jflow as tf
 from jflow.lab.workloads.workload import (
@@ -18,6 +17,7 @@ from jflow.lab.workloads.workload import (
     cross_entropy,
     data,
     descend,
+    joined,
     labels,
 )
 
@@ -55,10 +55,6 @@ def _halved(x: jax.Array) -> jax.Array:
     return x.reshape(batch, height // 2, 2, width // 2, 2, channels).mean((2, 4))
 
 
-def _joined(*branches: jax.Array) -> jax.Array:
-    return jnp.concatenate(branches, axis=-1)
-
-
 def _loss(x: jax.Array, weights: jax.Array, classes: jax.Array) -> jax.Array:
     return cross_entropy(x.mean((1, 2)) @ weights, classes)
 
@@ -87,9 +83,9 @@ def _block(x: tf.Tensor, kernels: _Kernels, channels: int, blocks: tuple[int, in
         kernels.convolve(kernels.convolve(x, 0.5, 1, narrow), 0.5, 5, widest // 2),
         kernels.convolve(apply(_pooled, x), 0.5, 1, narrow),
     ]
-    joined: tf.Tensor = apply(_joined, *branches)
+    block: tf.Tensor = apply(joined, *branches)
     number, n_blocks = blocks
-    return apply(_halved, joined) if number == n_blocks // 2 else joined
+    return apply(_halved, block) if number == n_blocks // 2 else block
 
 
 def _graph(scale: InceptionScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:

@@ -1,11 +1,10 @@
-"""W1 and the classifier of `make demo`: multilayer perceptrons."""
+"""Multilayer perceptrons: W1, and a classifier of handwritten digits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 
 import jflow as tf
 from jflow.lab.workloads.workload import (
@@ -15,7 +14,9 @@ from jflow.lab.workloads.workload import (
     cross_entropy,
     data,
     descend,
+    error,
     labels,
+    layer,
     mean,
     update,
 )
@@ -31,18 +32,6 @@ class MlpScale:
     batch: int
 
 
-def _layer(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
-    return jax.nn.relu(x @ weights + bias)
-
-
-def _error(x: jax.Array, wanted: jax.Array) -> jax.Array:
-    return jnp.mean((x - wanted) ** 2)
-
-
-def _average(*slopes: jax.Array) -> jax.Array:
-    return sum(slopes[1:], slopes[0]) / len(slopes)
-
-
 def _graph(scale: MlpScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
     n, width = scale.layers, scale.width
     weights = [servers.weights(i / n, f"weights_{i}", width, width) for i in range(n)]
@@ -52,11 +41,11 @@ def _graph(scale: MlpScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
         with tf.name_scope(f"replica_{replica}"):
             x = data(2 * replica, scale.batch, width)
             wanted = data(2 * replica + 1, scale.batch, width)
-            for layer in zip(weights, biases, strict=True):
-                x = apply(_layer, x, *layer)
-            losses.append(apply(_error, x, wanted))
+            for parameters in zip(weights, biases, strict=True):
+                x = apply(layer, x, *parameters)
+            losses.append(apply(error, x, wanted))
             slopes.append(tf.gradients(losses[-1], [*weights, *biases]))
-    averages = [apply(_average, *of_replicas) for of_replicas in zip(*slopes, strict=True)]
+    averages = [mean(of_replicas) for of_replicas in zip(*slopes, strict=True)]
     return mean(losses), update([*weights, *biases], averages, 0.1)
 
 
@@ -98,14 +87,14 @@ def _digits_graph(scale: DigitsScale, servers: Servers) -> tuple[tf.Tensor, tf.O
         servers.weights(0.5, "output_w", scale.hidden, _CLASSES),
         servers.zeros(0.5, "output_b", _CLASSES),
     )
-    x = apply(_layer, data(0, scale.batch, scale.pixels), *hidden)
+    x = apply(layer, data(0, scale.batch, scale.pixels), *hidden)
     loss = apply(_class_loss, x, *output, labels(1, _CLASSES, scale.batch))
     return descend(loss, [*hidden, *output], 0.5)
 
 
 DIGITS = Workload(
     "digits",
-    "the classifier of `make demo`; so small that no second device is worth a message",
+    "a classifier of handwritten digits; so small that no second device is worth a message",
     {
         "small": DigitsScale(pixels=64, hidden=16, batch=8),
         "cpu": DigitsScale(pixels=64, hidden=64, batch=64),

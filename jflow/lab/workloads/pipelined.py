@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 import jflow as tf
-from jflow.lab.workloads.transformers import TransformerScale, error, fed_forward, normalized
-from jflow.lab.workloads.workload import Servers, Workload, apply, data, update
+from jflow.lab.workloads.transformers import TransformerScale, fed_forward, normalized
+from jflow.lab.workloads.workload import Servers, Workload, apply, data, error, update
 
 
 @dataclass(frozen=True)

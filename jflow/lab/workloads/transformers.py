@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import jflow as tf
-from jflow.lab.workloads.workload import Servers, Workload, apply, data, descend
+from jflow.lab.workloads.workload import Servers, Workload, apply, data, descend, error
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ def _mixed(x: jax.Array, weights: jax.Array, *heads: jax.Array) -> jax.Array:
 def fed_forward(x: jax.Array, weights: jax.Array, back: jax.Array) -> jax.Array:
     """Returns the second half of a layer of an encoder."""
     return normalized(x + jax.nn.gelu(x @ weights) @ back)
-
-
-def error(x: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Returns the mean squared error: f32[]."""
-    return jnp.mean((x - wanted) ** 2)
 
 
 def _transformer_graph(scale: TransformerScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from jflow.lab.workloads.workload import Servers, Workload, apply, data, update
+from jflow.lab.workloads.workload import Servers, Workload, apply, data, joined, layer, update
 
 _RATE = 0.05
 
@@ -41,14 +41,6 @@ def _rows(table: jax.Array, ids: jax.Array) -> jax.Array:
     return table[ids]
 
 
-def _joined(*columns: jax.Array) -> jax.Array:
-    return jnp.concatenate(columns, axis=1)
-
-
-def _layer(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
-    return jax.nn.relu(x @ weights + bias)
-
-
 def _loss(wide: jax.Array, deep: jax.Array, last: jax.Array, clicked: jax.Array) -> jax.Array:
     """Returns the logistic loss; the wide part is one number of each embedding."""
     logits = (deep @ last)[:, 0] + wide.sum(axis=1)
@@ -73,13 +65,13 @@ def _graph(scale: WideAndDeepScale, servers: Servers) -> tuple[tf.Tensor, tf.Ope
         with tf.colocate_with(tables[i]):
             ids.append(_ids(i, n_rows, scale.batch))
             rows.append(apply(_rows, tables[i], ids[i]))
-    x = apply(_joined, data(0, scale.batch, scale.dense), *rows)
+    x = apply(joined, data(0, scale.batch, scale.dense), *rows)
     sizes = [scale.dense + n_tables * scale.width, *scale.hidden]
     dense: list[tf.Variable] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
-        layer = servers.weights(0, f"weights_{i}", n_in, n_out), servers.zeros(0, f"b_{i}", n_out)
-        dense += layer
-        x = apply(_layer, x, *layer)
+        own = servers.weights(0, f"weights_{i}", n_in, n_out), servers.zeros(0, f"b_{i}", n_out)
+        dense += own
+        x = apply(layer, x, *own)
     dense.append(servers.weights(0, "last", sizes[-1], 1))
     clicks = np.random.default_rng(1).integers(0, 2, scale.batch).astype(np.float32)
     loss = apply(_loss, apply(_wide, *rows), x, dense[-1], tf.constant(clicks))

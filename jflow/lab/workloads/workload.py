@@ -188,9 +188,24 @@ def update(
 
 
 def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the mean of scalars."""
+    """Returns the mean of tensors of one shape."""
     result: tf.Tensor = apply(_mean, *values)
     return result
+
+
+def layer(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+    """Returns a dense layer of x f32[batch, in], followed by ReLU: f32[batch, out]."""
+    return jax.nn.relu(x @ weights + bias)
+
+
+def joined(*parts: jax.Array) -> jax.Array:
+    """Returns arrays side by side, along their last dimension."""
+    return jnp.concatenate(parts, axis=-1)
+
+
+def error(x: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Returns the mean squared error: f32[]."""
+    return jnp.mean((x - wanted) ** 2)
 
 
 def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:

@@ -100,11 +100,6 @@ def add_label(parent: Element, label: str, bounds: Rect) -> None:
     text(parent, bounds.middle, bounds.y + 11, label, kind="bytes")
 
 
-def free_position(label: str, route: Route, occupied: Sequence[Rect]) -> Rect:
-    """Returns the position for a label on a route that overlaps `taken` least."""
-    return label_position(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, occupied)
-
-
 HEAD = 7.0
 """Length of an arrow's head in pixels."""
 
@@ -135,16 +130,17 @@ def head_data(route: Route) -> str:
     return f"M{_point(route[-1].x, route[-1].leave)}l{_point(-HEAD / 2, back)}h{number(HEAD)}z"
 
 
-def label_position(route: Route, width: float, height: float, occupied: Sequence[Rect]) -> Rect:
+def label_position(label: str, route: Route, occupied: Sequence[Rect]) -> Rect:
     """Returns the label position on a route's widest curve that overlaps the fewest rectangles.
 
     Args:
+      label: the text.
       route: the route to label.
-      width, height: size of the label in pixels.
-      taken: the rectangles to avoid.
+      occupied: the rectangles to avoid.
     """
+    width = text_width(label, 10, bold=True) + 12
     start, end = max(pairwise(route), key=lambda pair: abs(pair[0].x - pair[1].x))
-    positions = [_centred(_at(start, end, t), width, height) for t in _POSITIONS]
+    positions = [_centred(_at(start, end, t), width, _LABEL_HEIGHT) for t in _POSITIONS]
     return min(positions, key=lambda position: sum(position.overlaps(other) for other in occupied))
 
 

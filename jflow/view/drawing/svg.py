@@ -34,7 +34,7 @@ from jflow.view.drawing.shapes import (
     add_line,
     add_outline,
     box_size,
-    free_position,
+    label_position,
     style_of,
 )
 from jflow.view.model import BoxKind, Diagram, Flow, total_bytes
@@ -120,7 +120,7 @@ def _add_labels(root: Element, diagram: Diagram, layout: Layout) -> None:
     for arrow, route in zip(diagram.arrows, layout.routes, strict=True):
         label = arrow_label(arrow)
         if label:
-            position = free_position(label, route, occupied)
+            position = label_position(label, route, occupied)
             add_label(root, label, position)
             occupied.append(position)
 
