@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
@@ -26,6 +26,8 @@ from jflow.task.worker.device_pool import DevicePool
 from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.senders import Sender, Senders
+
+T = TypeVar("T")
 
 
 class ValueWaiter(Hashable, Protocol):
@@ -133,6 +135,10 @@ class WorkerContext:
         for noted in (self.piggybacked, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
+
+    async def run_in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Runs host work that may be slow in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *args)
 
     def watch(self, parks: Collection[StateId]) -> Watch | None:
         """Returns the function by which a move can end waits of a step; None without state."""

@@ -156,15 +156,12 @@ class PlanRun:
         for fetch in linked.fetches:
             if not self._state.is_computed(fetch.slot):
                 await self._wait_computed(state, fetch.slot)
-            fetched[fetch.index] = (
-                await self._gathered(fetch.slot) if linked.is_on_mesh else state.fetch(fetch.slot)
-            )
+            if linked.is_on_mesh:  # gathered from several devices, which may take long
+                value = await self._context.run_in_thread(state.fetch, fetch.slot)
+            else:
+                value = state.fetch(fetch.slot)
+            fetched[fetch.index] = value
         return fetched
-
-    async def _gathered(self, slot: Slot) -> Array:
-        """Fetches a value that several devices have, not on the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._context.threads, self._state.fetch, slot)
 
     def close(self) -> None:
         self._context.plans.discard(self)
@@ -295,10 +292,6 @@ class PlanRun:
             if not state.is_computed(slot):
                 await self._context.devices.wait(state[slot])
 
-    async def _run_in_thread(self, work: Callable[..., object], *args: Any) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._context.threads, work, *args)
-
     # Programs ---------------------------------------------------------------------------------
 
     def _is_alone(self) -> bool:
@@ -379,7 +372,7 @@ class PlanRun:
         if _is_quick_call(state, call):
             timed(call, state.call, call)
         else:
-            await self._run_in_thread(timed, call, state.call, call)
+            await self._context.run_in_thread(timed, call, state.call, call)
 
     def perform(
         self, state: StepState, kernel: LinkedKernel, /

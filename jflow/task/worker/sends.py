@@ -160,8 +160,7 @@ class PlanSends:
         """Returns a computed value in the memory of the host."""
         if not self._linked.is_on_mesh:
             return self._state.host_value(slot, copy=False)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._context.threads, self._state.sent_value, slot)
+        return await self._context.run_in_thread(self._state.sent_value, slot)
 
     def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
