@@ -218,10 +218,7 @@ class Backend(Protocol):
         """
 
     def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
-        """Returns the session's options completed by the server's defaults; connects to it.
-
-        In this process they are complete.
-        """
+        """Returns the session's options, completed by a server's defaults; connects to it."""
 
     def incarnation(self, deadline: Deadline) -> int:
         """Returns a random number that identifies the life of the server; 0 in this process."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +23,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.net.wire import file_system_id
 from jflow.plan import VARYING
 from jflow.state.core import ClusterState
+from jflow.state.moves import StateId
 from jflow.state.saves import SaveReport as SaveReport
 from jflow.state.saves import StateItem, StateItems, StateSlice, StateSource
 
@@ -68,15 +69,17 @@ def save_state(
       about, is_consistent: as for `ClusterState.save`.
     """
 
-    def save(items: StateItems) -> SaveReport:
+    def save() -> SaveReport:
+        items = _items(graph, states, backend, placer, deadline)
         path, packed = backend.to_tasks(prefix, items, deadline)
         record = backend.call_state(
             ClusterState.save, path, packed, is_consistent, about, deadline=deadline
         )
         return SaveReport.from_bytes(record)
 
+    learn = partial(learn_moved, graph, backend, placer)
     with shown_if_long(f"saving {len(states)} variables and resources to {prefix}"):
-        return _retry_while_moved(graph, states, backend, placer, deadline, save)
+        return retry_while_moved(save, learn, deadline)
 
 
 def restore_state(
@@ -89,29 +92,16 @@ def restore_state(
 ) -> SaveReport:
     """Restores state; see `jflow.Session.restore_state`. The arguments are as for `save_state`."""
 
-    def restore(items: StateItems) -> SaveReport:
+    def restore() -> SaveReport:
+        items = _items(graph, states, backend, placer, deadline)
         path, packed = backend.to_tasks(prefix, items, deadline)
         record = backend.call_state(ClusterState.restore, path, packed, deadline=deadline)
         backend.was_restored(items, deadline)
         return SaveReport.from_bytes(record)
 
+    learn = partial(learn_moved, graph, backend, placer)
     with shown_if_long(f"restoring {len(states)} variables and resources from {prefix}"):
-        return _retry_while_moved(graph, states, backend, placer, deadline, restore)
-
-
-def _retry_while_moved(
-    graph: Graph,
-    states: Sequence[StateToSave],
-    backend: Backend,
-    placer: Placer,
-    deadline: Deadline,
-    act: Callable[[StateItems], SaveReport],
-) -> SaveReport:
-    return retry_while_moved(
-        lambda: act(_items(graph, states, backend, placer, deadline)),
-        partial(learn_moved, graph, backend, placer),
-        deadline,
-    )
+        return retry_while_moved(restore, learn, deadline)
 
 
 def _items(
@@ -124,28 +114,28 @@ def _items(
     handles = [graph.handle_of(state.ref) for state in states]
     request = StepRequest(tuple(dict.fromkeys(handles)), (), ())
     devices = place_step(graph, request, backend, placer, deadline)
-    items = []
-    for state, handle in zip(states, handles, strict=True):
-        name = state_id(state.ref, devices[handle], backend.owner)
-        is_variable = isinstance(state.ref, VariableRef)
-        items.append(
-            StateItem(
-                state.key,
-                name.device,
-                name.kind,
-                name.container,
-                name.name,
-                name.owner,
-                dtype=state.ref.dtype.name if isinstance(state.ref, VariableRef) else "",
-                shape=_sizes(state.ref) if isinstance(state.ref, VariableRef) else (),
-                definition=b"" if isinstance(state.ref, VariableRef) else state.ref.definition,
-                part=_part(state),
-                reshapes=state.reshapes and is_variable,
-                sharding=state.ref.sharding if isinstance(state.ref, VariableRef) else "",
-                sources=state.sources,
-            )
+    return StateItems(
+        tuple(
+            _item(state, state_id(state.ref, devices[handle], backend.owner))
+            for state, handle in zip(states, handles, strict=True)
         )
-    return StateItems(tuple(items))
+    )
+
+
+def _item(state: StateToSave, name: StateId) -> StateItem:
+    ref, part, sources = state.ref, _part(state), state.sources
+    names = (state.key, name.device, name.kind, name.container, name.name, name.owner)
+    if not isinstance(ref, VariableRef):
+        return StateItem(*names, definition=ref.definition, part=part, sources=sources)
+    return StateItem(
+        *names,
+        dtype=ref.dtype.name,
+        shape=_sizes(ref),
+        part=part,
+        reshapes=state.reshapes,
+        sharding=ref.sharding,
+        sources=sources,
+    )
 
 
 def _sizes(ref: VariableRef) -> tuple[int, ...]:
