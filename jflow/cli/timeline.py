@@ -10,6 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from jflow.base.cluster import Target
+from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import boot_id, now
 from jflow.base.files import replace_file
 from jflow.base.text import bytes_text, seconds_text, table
 from jflow.cli.status import PARTIAL, connected
@@ -138,10 +141,7 @@ def next_steps(
 
 def _sample(report: TaskReport, n_steps: int, timeout_s: float, samples: _Samples) -> None:
     """Asks a server for steps, again and again until there are enough of all servers."""
-    from jflow.base.cluster import Target  # noqa: PLC0415 - these import JAX
-    from jflow.base.deadline import Deadline  # noqa: PLC0415
-    from jflow.base.deadline.clock import boot_id, now  # noqa: PLC0415
-    from jflow.net.protocol import MasterSession  # noqa: PLC0415
+    from jflow.net.protocol import MasterSession  # noqa: PLC0415 - these import JAX
     from jflow.net.wire import connect  # noqa: PLC0415
     from jflow.plan.trace.samples import StepSamples  # noqa: PLC0415
 

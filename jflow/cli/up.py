@@ -140,11 +140,8 @@ class Foreground:
     """
 
     def __init__(self, cluster: LocalCluster, *, restarts: bool) -> None:
-        from jflow.task.server.stuck import STUCK_EXIT_CODE  # noqa: PLC0415 - watchers need none
-
         self._cluster = cluster
         self._restarts = restarts
-        self._stuck_code = STUCK_EXIT_CODE
         self._codes: dict[Task, int] = {}
         self._restarted: dict[Task, float] = {}
 
@@ -158,13 +155,15 @@ class Foreground:
         return 1 if any(self._codes.values()) else 0
 
     def _look(self, task: Task) -> None:
+        from jflow.task.server.stuck import STUCK_EXIT_CODE  # noqa: PLC0415 - watchers need none
+
         code = self._cluster.exit_code(task.job, task.index)
         if code is None:
             return
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if not code:
             say(f"{task} has stopped")
-        elif not self._restarts and code != self._stuck_code:
+        elif not self._restarts and code != STUCK_EXIT_CODE:
             say(f"{task} {how}; its state is lost", is_error=True)
         elif time.monotonic() < self._restarted.get(task, 0.0) + _RESTART_S:
             return

@@ -113,7 +113,7 @@ class FusedProcess(Closing):
 
     def _expect_answer(self) -> None:
         if _pipe(self._process.stdout).readline().strip() != _READY:
-            self.__exit__(None, None, None)
+            self._leave(failed=True)
             raise InternalError("the process of the fused step ended; what it printed is above")
 
     def _leave(self, failed: bool) -> None:
