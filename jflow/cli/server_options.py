@@ -6,6 +6,7 @@ import argparse
 import os
 
 from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
+from jflow.cli.targets import parse_seconds
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def add_stuck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abandoned-limit-s",
         metavar="SECONDS",
-        type=_limit,
+        type=parse_seconds,
         help="for how long a device may run a program that its caller gave up; then it takes no "
         "steps until the program ends (default: JFLOW_ABANDONED_LIMIT_S, else without a limit)",
     )
@@ -90,10 +91,3 @@ def set_variables(options: argparse.Namespace, **others: str | None) -> None:
         FORM_VARIABLE: options.log_format,
     }
     os.environ.update({name: text for name, text in said.items() if text is not None})
-
-
-def _limit(text: str) -> float:
-    seconds = float(text)
-    if not seconds > 0:
-        raise ValueError(text)
-    return seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jflow.base.text import age_text, bytes_text, printable, table
-from jflow.cli.targets import add_json, add_options, candidates
+from jflow.cli.targets import add_json, add_options, candidates, parse_seconds
 from jflow.errors import OpError
 
 if TYPE_CHECKING:
@@ -49,18 +48,11 @@ def add_interval(parser: argparse.ArgumentParser) -> None:
     """Adds --interval to a command."""
     parser.add_argument(
         "--interval",
-        type=_positive,
+        type=parse_seconds,
         default=_INTERVAL_S,
         metavar="SECONDS",
         help="the time between two looks (default: %(default)g)",
     )
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def show(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from jflow.base.cluster import Target, Task, read_tf_config
 
@@ -87,6 +89,14 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds --json to a command."""
     parser.add_argument("--json", action="store_true", help="for programs instead of people")
+
+
+def parse_seconds(text: str) -> float:
+    """Returns the seconds that an argument says. Raises ArgumentTypeError if it says none."""
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
 
 
 def parse_tasks(names: Sequence[str] | None) -> list[Task]:

@@ -205,3 +205,13 @@ def test_output_that_is_not_read_to_its_end_is_no_traceback(
         )
         os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_a_number_of_seconds_says_what_it_may_be(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["status", "--interval", text])
+    expected = f"argument --interval: expected a number of seconds above 0, got {text!r}"
+    assert expected in capsys.readouterr().err

@@ -75,8 +75,9 @@ class Connection(Carded, Closing):
         placement: str | Callable[..., Any] | None = None,
     ) -> None:
         self._config = checked_config(config)
-        placement_option = self._config.placement if placement is None else placement
-        self._strategy = named_strategy(placement_option)
+        if placement is not None:
+            self._config.placement = placement
+        self._strategy = named_strategy(self._config.placement)
         self._target = checked_target(target)
         self._backend = self._open_backend()
         self._registering = threading.Lock()

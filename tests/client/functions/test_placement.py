@@ -62,6 +62,10 @@ def test_a_connections_strategy_wins_over_its_options(cluster) -> None:
     config = tf.ConfigProto(placement="rules")
     with tf.connect(cluster.target, config, placement=last):
         assert tasks(tf.function(double).placement(X)) == {"/job:worker/task:2"}
+    with tf.connect(cluster.target, config, placement=last) as connection:
+        assert "last" in connection._repr_html_()
+        with connection.another():
+            assert tasks(tf.function(double).placement(X)) == {"/job:worker/task:2"}
     with tf.connect(cluster.target, tf.ConfigProto(placement=last)):
         assert tasks(tf.function(double).placement(X)) == {"/job:worker/task:2"}
 
