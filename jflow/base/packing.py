@@ -117,13 +117,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if earlier is cls:
                 raise
             with suppress(InvalidArgumentError, msgspec.MsgspecError):
-                return converted(_earlier_codec(cls).decode(data), cls)  # type: ignore[no-any-return]
+                return converted(_codec(cls, OLDEST_VERSION).decode(data), cls)  # type: ignore[no-any-return]
             raise
         return record
 
 
 def pack(values: Mapping[str, Any], what: str = "arguments") -> bytes:
-    """Encodes a map of plain values as canonical bytes, for `unpack` or `Keywords.unpack`.
+    """Encodes a map of plain values as canonical bytes, for `unpack` or `unpack_keywords`.
 
     Args:
       values: None, bool, int, float, str, bytes, and lists, tuples and dicts of these.
@@ -147,37 +147,30 @@ def unpack(data: bytes, what: str = "arguments") -> Any:
     return _plain_codec(what, order=None).decode(data)
 
 
-class Keywords:
-    """The keyword-only parameters of a function, as the type that its packed arguments must have.
+def unpack_keywords(data: bytes, function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """Decodes the keyword-only arguments of a function.
 
     The annotations of the parameters say what is accepted, as those of a record's fields do.
     Parameters of other kinds are not given by name. Those of a function with `**parameters` may
     have any name.
 
     Args:
+      data: the arguments, as `pack` has encoded them.
       function: the function; its wrapped one if it has one.
       name: what messages call it.
 
     Raises:
+      InvalidArgumentError: if the bytes are malformed, an argument is missing, unknown or of
+        another type.
       TypeError: if the annotation of a keyword-only parameter is not supported.
     """
-
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self._named, self._codec = _keywords(function, name)
-
-    def unpack(self, data: bytes) -> dict[str, Any]:
-        """Decodes the arguments, by name.
-
-        Raises:
-          InvalidArgumentError: if the bytes are malformed, an argument is missing, unknown or of
-            another type.
-        """
-        content = self._codec.decode(data)
-        if isinstance(content, dict):
-            self._codec.convert(content, self._named)
-            return content
-        values = {name: getattr(content, name) for name in content.__struct_fields__}
-        return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+    named, codec = _keywords(function, name)
+    content = codec.decode(data)
+    if isinstance(content, dict):
+        codec.convert(content, named)
+        return content
+    values = {name: getattr(content, name) for name in content.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
 
 @lru_cache(maxsize=1024)
@@ -263,14 +256,9 @@ class _Codec:
 
 
 @cache
-def _codec(record: type[Record]) -> _Codec:
-    return _Codec(record, record.what or record.__name__, record.limits)
-
-
-@cache
-def _earlier_codec(record: type[Record]) -> _Codec:
-    """Returns the codec of the form that a record had in the oldest version that is spoken."""
-    return _Codec(in_version(record, OLDEST_VERSION), record.what or record.__name__, record.limits)
+def _codec(record: type[Record], version: int = VERSION) -> _Codec:
+    """Returns the codec of the form that a record has in a version of the protocol."""
+    return _Codec(in_version(record, version), record.what or record.__name__, record.limits)
 
 
 @lru_cache(maxsize=1024)

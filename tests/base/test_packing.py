@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from jflow.base.packing import Finite, Keywords, Limits, Meta, Record, pack, unpack
+from jflow.base.packing import Finite, Limits, Meta, Record, pack, unpack, unpack_keywords
 from jflow.base.values import NUMBERS, TensorSpec, string
 from jflow.errors import InvalidArgumentError
 from tests.drawn import examples
@@ -288,8 +288,8 @@ def _readers():
 
     yield Everything.from_bytes
     yield Point.from_bytes
-    yield Keywords(function, "function").unpack
-    yield Keywords(others, "others").unpack
+    yield lambda data: unpack_keywords(data, function, "function")
+    yield lambda data: unpack_keywords(data, others, "others")
 
 
 def _refused(read, data):
@@ -363,10 +363,9 @@ def _function(*values: int, count: int, names: list[str] | None = None, up_to: b
 
 
 def test_arguments_are_those_of_the_function():
-    keywords = Keywords(_function, "f")
-    assert keywords.unpack(pack({"count": 3})) == {"count": 3}
+    assert unpack_keywords(pack({"count": 3}), _function, "f") == {"count": 3}
     given = {"up_to": True, "names": ["a"], "count": 3}
-    assert keywords.unpack(pack(given)) == given
+    assert unpack_keywords(pack(given), _function, "f") == given
 
 
 @pytest.mark.parametrize(
@@ -383,4 +382,4 @@ def test_arguments_are_those_of_the_function():
 )
 def test_other_arguments_are_refused(given, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        Keywords(_function, "f").unpack(pack(given))
+        unpack_keywords(pack(given), _function, "f")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jflow.base.machine import ExecutionPlatform
 from jflow.base.options import SessionDefaults
-from jflow.base.packing import Keywords, Record, pack
+from jflow.base.packing import Record, pack, unpack_keywords
 from jflow.client.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
 from jflow.client.run_log import records
 from jflow.errors import InvalidArgumentError
@@ -448,9 +448,9 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_arguments_of_every_function_have_types(name):
-    keywords = Keywords(host_function(name) or host_kernel(name), name)
+    function = host_function(name) or host_kernel(name)
     with pytest.raises(InvalidArgumentError, match=f"malformed arguments of '{name}'"):
-        keywords.unpack(b"\xc1")
+        unpack_keywords(b"\xc1", function, name)
     if name != "queue.selected":
         with pytest.raises(InvalidArgumentError, match="`nonsense`"):
-            keywords.unpack(pack({"nonsense": 1}))
+            unpack_keywords(pack({"nonsense": 1}), function, name)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, SupportsIndex
 import jax
 import jax.export
 
-from jflow.base.values.dims import declared, is_known, unknown_dim
+from jflow.base.values.dims import declared, is_known, plain_shape, unknown_dim
 
 
 class Dimension:
@@ -277,7 +277,7 @@ class TensorShape(tuple[Any, ...]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, list | tuple) or isinstance(other, _UnknownShape):
             return False
-        sizes, others = self.sizes or (), _plain(other)
+        sizes, others = self.sizes or (), plain_shape(other)
         return len(sizes) == len(others) and all(map(_is_same, sizes, others))
 
     def __ne__(self, other: object) -> bool:
@@ -348,10 +348,6 @@ def _as_size(value: Any) -> Any:
     if size < 0:
         raise ValueError(f"Dimension {size} must be >= 0")
     return size
-
-
-def _plain(shape: Sequence[Any]) -> Sequence[Any]:
-    return (shape.sizes or ()) if isinstance(shape, TensorShape) else shape
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -24,8 +24,9 @@ MAX_ROWS = 20_000
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
 
-_SPAN_TIMES = slice(3, 6)
 _COLUMNS = {"spans": 6, "sent": 2, "received": 5, "accesses": 5}
+_TIMES = {"spans": slice(3, 6), "sent": slice(1, 2), "received": slice(2, 5)}
+"""The columns of each table that have times."""
 
 
 class TaskRecord(Record, frozen=True, omit_defaults=True):
@@ -100,13 +101,8 @@ class TaskRecord(Record, frozen=True, omit_defaults=True):
         """
         if not offset:
             return replace(self, error=self.error + error) if error else self
-        moved = {
-            "spans": _SPAN_TIMES,
-            "sent": slice(1, 2),
-            "received": slice(2, 5),
-        }
         changed: dict[str, Any] = {}
-        for name, times in moved.items():
+        for name, times in _TIMES.items():
             rows = self.rows(name).copy()
             rows[:, times] += offset
             changed[name] = rows.tobytes()

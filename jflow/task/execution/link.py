@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jflow.base.packing import Keywords
+from jflow.base.packing import unpack_keywords
 from jflow.base.text import bytes_text
 from jflow.errors import (
     DeadlineExceededError,
@@ -258,14 +258,14 @@ def _link_call(
     if not call.resources:
         function = functions.get(call.function) or host_function(call.function)
     if function is not None:
-        attributes = Keywords(function, call.function).unpack(call.attributes)
+        attributes = unpack_keywords(call.attributes, function, call.function)
         _check_arguments(call, function, (*call.variables, *call.inputs, *constants), attributes)
         specs = [plan.variables[number] for number in call.variables]
         variables = tuple((VariableId.of(plan.device, spec.key), spec) for spec in specs)
         may_be_quick = call.function not in UNPREDICTABLE
         return LinkedCall(call, function, constants, attributes, Latency(), variables, may_be_quick)
     kernel = host_kernel(call.function)
-    attributes = Keywords(kernel, call.function).unpack(call.attributes)
+    attributes = unpack_keywords(call.attributes, kernel, call.function)
     resources = tuple(plan.resources[number] for number in call.resources)
     kind = call.function.partition(".")[0]
     if not resources or resources[0].kind != kind:
