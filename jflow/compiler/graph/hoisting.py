@@ -124,8 +124,9 @@ def _is_nested(eqn: jex.JaxprEqn) -> bool:
         return False  # the body of an update is part of it, and the others are opened
     if not _bodies(eqn):
         return False
-    others = request.whole_requests_in_bodies(eqn) - {request.requested(eqn)}
-    return bool(others) or _uses_state(eqn)
+    if _uses_state(eqn):
+        return True
+    return bool(request.whole_requests_in_bodies(eqn) - {request.requested(eqn)})
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:

@@ -51,7 +51,7 @@ class OpenLoop:
         Args:
           level: the loop of the body; None for the step.
         """
-        loop: OpenLoop = self
+        loop = self
         if loop is level:
             return None
         while loop.parent is not level:
