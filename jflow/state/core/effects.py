@@ -56,21 +56,6 @@ class WritesOfTask:
     variables: frozenset[VariableId]
     n_programs: int
 
-    def effect(
-        self, containers: Containers, effect: Effect, *, is_alone: bool, is_wide: bool
-    ) -> StepEffect:
-        """Returns the object that keeps the writes of an attempt until they are applied.
-
-        Args:
-          containers: the state of the task.
-          effect: the attempt.
-          is_alone: whether no other task takes part in the step.
-          is_wide: whether it writes on other tasks, too.
-        """
-        if is_alone and self.n_programs == 1:
-            return SingleWrite(containers, effect)
-        return Transaction(containers, effect, self.variables, is_wide=is_wide)
-
 
 def repeated(effect: Effect, earlier: Earlier) -> list[Array]:
     """Returns the results of an earlier attempt that was applied.
@@ -166,18 +151,20 @@ class TaskEffects:
         if (action := async_failpoint("worker.before_effect")) is not None:
             await action
         containers.ledger(Ledger.begin_attempt, effect, staging.participants)
+        if staging.is_alone and writes.n_programs == 1:
+            return await self._run_alone(effect, SingleWrite(containers, effect), run)
         is_wide = len(staging.participants) > 1
-        writer = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
+        transaction = Transaction(containers, effect, writes.variables, is_wide=is_wide)
         if staging.is_alone:
-            return await self._run_alone(effect, writer, run)
-        assert isinstance(writer, Transaction)
-        return await self._run_on_task(effect, writer, staging.participants, run)
+            return await self._run_alone(effect, transaction, run)
+        return await self._run_staged(staging, transaction, run)
 
-    async def _run_on_task(
-        self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
+    async def _run_staged(
+        self, staging: Staging, transaction: Transaction, run: _Run
     ) -> list[Array]:
-        key, containers = effect.key, self._state.containers
-        step = self._open[key] = _Open(effect, transaction, participants, effect.again())
+        effect, containers = staging.effect, self._state.containers
+        key = effect.key
+        step = self._open[key] = _Open(effect, transaction, staging.participants, effect.again())
         self._of_caller.add(key)
         try:
             values = await run(transaction)
