@@ -130,18 +130,16 @@ class _EntryReader:
     def read(self, offset: int, data: memoryview) -> None:
         """Fills a buffer from an offset on. Raises DataLossError if a checksum is wrong."""
         end = offset + len(data)
-        size = self._shard.table.block_bytes
+        shard, size = self._shard, self._shard.table.block_bytes
         for number in range(offset // size, -(-end // size)):
             first, last = number * size, min((number + 1) * size, self._entry.n_bytes)
             if offset <= first and last <= end:
-                self._read_block(number, data[first - offset : last - offset])
+                wanted = data[first - offset : last - offset]
+                shard.read_block(number, self._entry, self._key, wanted)
                 continue
             if self._block[0] != number:
                 block = memoryview(bytearray(last - first))
-                self._read_block(number, block)
+                shard.read_block(number, self._entry, self._key, block)
                 self._block = number, block
             low, high = max(first, offset), min(last, end)
             data[low - offset : high - offset] = self._block[1][low - first : high - first]
-
-    def _read_block(self, number: int, data: memoryview) -> None:
-        self._shard.read_block(number, self._entry, self._key, data)

@@ -56,7 +56,6 @@ class Containers:
       resources: all resources that are not variables.
       usage: how many bytes its variables, queues and value tables have.
       journal: what recorded steps have done; `lock` guards it.
-      once: held by the step of a local session that is applied once.
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
