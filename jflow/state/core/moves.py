@@ -25,7 +25,7 @@ from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpEr
 from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
 from jflow.state.effects.saved import MovedLedger
-from jflow.state.moves import EVERYTHING, Directory, End, Gate, StateId
+from jflow.state.moves import EVERYTHING, Directory, End, Gate, StateId, container_on
 from jflow.state.resources.moving import (
     Arrival,
     Departure,
@@ -282,7 +282,7 @@ class StateMoves:
 
     def clear(self, containers: Sequence[str]) -> None:
         """Forgets the moves of state in containers that are reset, and breaks its holds."""
-        freed = {"" if name == self._state.task.job else name for name in containers}
+        freed = {container_on(self._state.task, name) for name in containers}
         going_on = set[str]()
         for name, hold in self._holds.items():
             # The source decides whether everything moves, and there is more than these containers.

@@ -23,6 +23,7 @@ from jflow.state.moves.states import Change as Change
 from jflow.state.moves.states import MovedError as MovedError
 from jflow.state.moves.states import StateId as StateId
 from jflow.state.moves.states import changes_of as changes_of
+from jflow.state.moves.states import container_on as container_on
 from jflow.state.moves.states import is_restartable as is_restartable
 from jflow.state.moves.states import sessions_of as sessions_of
 from jflow.state.moves.states import states_of as states_of

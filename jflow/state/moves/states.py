@@ -26,6 +26,11 @@ _WHOLE_OR_NOT_AT_ALL = frozenset(
 some of its elements."""
 
 
+def container_on(task: Task, name: str) -> str:
+    """Returns the name of a container on a task: "" also for the name of its job, a synonym."""
+    return "" if name == task.job else name
+
+
 class StateId(NamedTuple):
     """The name of a variable or resource on a device of a cluster.
 
@@ -75,8 +80,7 @@ class StateId(NamedTuple):
         """Returns the name of the same state on another device; of everything, on another task."""
         if self.kind == EVERYTHING:
             return self._replace(device=device)
-        job = Device.parse(device).task.job
-        container = "" if self.container == job else self.container
+        container = container_on(Device.parse(device).task, self.container)
         return self._replace(device=device, container=container)
 
     def on_task(self, task: Task) -> StateId:
@@ -149,23 +153,17 @@ def writes_often(plans: Iterable[Plan]) -> bool:
 
 
 def _variables(plan: Plan) -> list[StateId]:
-    device, job = str(plan.device), plan.device.task.job
+    device, task = str(plan.device), plan.device.task
     return [
-        StateId(device, VARIABLE, "" if key.container == job else key.container, key.name)
+        StateId(device, VARIABLE, container_on(task, key.container), key.name)
         for key in (variable.key for variable in plan.variables)
     ]
 
 
 def _resources(plan: Plan) -> list[StateId]:
-    device, job = str(plan.device), plan.device.task.job
+    device, task = str(plan.device), plan.device.task
     return [
-        StateId(
-            device,
-            spec.kind,
-            "" if spec.container == job else spec.container,
-            spec.name,
-            spec.owner,
-        )
+        StateId(device, spec.kind, container_on(task, spec.container), spec.name, spec.owner)
         for spec in plan.resources
     ]
 

@@ -50,7 +50,8 @@ class ParquetRecords(BlockRecords):
         self._batches = ArrowBatches(name, roots, columns, length, "ParquetReader")
         try:
             super().__init__(name, position, self._batches.n_rows)
-            self._kinds = self._kinds_of()
+            types = self._batches.types
+            self._kinds = {column: self._kind_of(column, dtype) for column, dtype in types.items()}
         except BaseException:
             self.close()
             raise
@@ -62,30 +63,22 @@ class ParquetRecords(BlockRecords):
     def _fetch(self, index: int) -> Sequence[bytes]:
         return self._encode_rows(self._batches.at(index))
 
-    def _kinds_of(self) -> dict[str, int]:
-        """Returns the kind of list for each column."""
-        kinds = {}
-        for column, dtype in self._batches.types.items():
-            kind = self._kind_of(dtype)
-            if kind is None:
-                raise InvalidArgumentError(
-                    f"column {column!r} of {text_of(self._name)} has type {dtype}, which Examples "
-                    "do not support; select other columns with columns="
-                )
-            kinds[column] = kind
-        return kinds
-
-    def _kind_of(self, dtype: Any) -> int | None:
+    def _kind_of(self, column: str, dtype: Any) -> int:
+        """Returns the kind of list for a column. Raises InvalidArgumentError if there is none."""
         types = self._batches.arrow.types
-        if _is_list(types, dtype):
-            dtype = dtype.value_type
-        if types.is_integer(dtype) or types.is_boolean(dtype):
+        value = dtype.value_type if _is_list(types, dtype) else dtype
+        if types.is_integer(value) or types.is_boolean(value):
             return INTEGERS
-        if types.is_floating(dtype):
+        if types.is_floating(value):
             return FLOATS
-        is_text = types.is_string(dtype) or types.is_large_string(dtype)
-        is_binary = types.is_binary(dtype) or types.is_large_binary(dtype)
-        return BYTES if is_text or is_binary or types.is_fixed_size_binary(dtype) else None
+        is_text = types.is_string(value) or types.is_large_string(value)
+        is_binary = types.is_binary(value) or types.is_large_binary(value)
+        if is_text or is_binary or types.is_fixed_size_binary(value):
+            return BYTES
+        raise InvalidArgumentError(
+            f"column {column!r} of {text_of(self._name)} has type {dtype}, which Examples do not "
+            "support; select other columns with columns="
+        )
 
     def _encode_rows(self, batch: Any) -> Sequence[bytes]:
         kinds = list(self._kinds.items())

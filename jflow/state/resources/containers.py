@@ -15,6 +15,7 @@ from jflow.plan.xla.hardware import DeviceOrMesh
 from jflow.plan.xla.shardings import text_of_sharding
 from jflow.state.effects import Ledger
 from jflow.state.journal import Journal, JournalEntry
+from jflow.state.moves import container_on
 from jflow.state.quotas import Account, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.cell import Cell, notify
@@ -278,7 +279,7 @@ class Containers:
         """Frees everything in the named containers; unknown names are ignored."""
         containers = list(containers)
         self.resources.clear(containers)
-        freed = {"" if name == self.task.job else name for name in containers}
+        freed = {container_on(self.task, name) for name in containers}
         self._free(lambda key: key.container in freed)
 
     def end_session(self, owner: str) -> None:

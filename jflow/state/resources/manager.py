@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jflow.base.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec, owner_of
-from jflow.state.moves import StateId
+from jflow.state.moves import StateId, container_on
 from jflow.state.quotas import UNKNOWN, Account, ChargedSession, Usage
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.cell import Cell
@@ -127,7 +127,7 @@ class ResourceManager:
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees all resources in containers; their waiting attempts fail with a CancelledError."""
-        names = {*map(self._canonical, containers)}
+        names = {container_on(self._task, name) for name in containers}
         self._free(lambda key: key.container in names, "its container was reset")
 
     def end_session(self, owner: str) -> None:
@@ -153,11 +153,8 @@ class ResourceManager:
         cell.query(charge)
         self._cells[key] = cell
 
-    def _canonical(self, container: str) -> str:
-        return "" if container == self._task.job else container
-
     def _key(self, resource_id: ResourceId) -> ResourceId:
-        return resource_id._replace(container=self._canonical(resource_id.container))
+        return resource_id._replace(container=container_on(self._task, resource_id.container))
 
     def _free(self, is_freed: Callable[[ResourceId], bool], why: str) -> None:
         with self._lock:

@@ -63,11 +63,6 @@ class AccumulatorSpec(Spec, frozen=True, dict=True):
         return checked_spec(self.shape, self.dtype)
 
     @cached_property
-    def slices(self) -> TensorSpec:
-        """The dtype and shape of the slices of a sparse gradient."""
-        return TensorSpec(self.shape and (None, *self.shape[1:]), self.dtype)
-
-    @cached_property
     def sum_dtype(self) -> np.dtype[Any]:
         """The dtype of sums: wider than small dtypes, which lose precision or overflow."""
         own = self.gradient.numpy_dtype

@@ -34,7 +34,7 @@ from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.plan.xla.hardware import DeviceOrMesh, whole_on
 from jflow.plan.xla.host_view import host_view
 from jflow.plan.xla.shardings import nearest_sharding, text_of_sharding
-from jflow.state.moves import StateId
+from jflow.state.moves import StateId, container_on
 from jflow.state.moves.states import VARIABLE
 from jflow.state.quotas import Account, Usage
 from jflow.state.resources.variable.access import Access, Cut
@@ -51,8 +51,7 @@ class VariableId(NamedTuple):
     @classmethod
     def of(cls, device: Device, key: VariableKey) -> VariableId:
         """Returns the id of the variable with this key on a device."""
-        container = "" if key.container == device.task.job else key.container
-        return cls(container, str(device), key.name)
+        return cls(container_on(device.task, key.container), str(device), key.name)
 
     @classmethod
     def of_state(cls, state: StateId) -> VariableId:
