@@ -131,3 +131,27 @@ def test_an_element_for_which_there_is_no_memory_is_refused_and_loses_nothing(ki
         with pytest.raises(ResourceExhaustedError, match=r"not enough memory for .* of .*'q'"):
             attempt.result()
         assert (queue.size, queue.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [FifoStorage, ShuffleStorage, PriorityStorage])
+@pytest.mark.parametrize("count", [1, 3])
+def test_elements_that_cannot_be_copied_are_not_in_the_storage(
+    kind: type[Storage], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise MemoryError("no memory")
+
+    elements, table = make(kind, -1)
+    elements.put_many(table.rows(batches_of([*range(4)])))
+    taken = elements.take_many(2)[0].tolist()
+    new = batches_of([*range(4, 4 + count)])
+    block = table.rows(new)
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "put", refuse)
+        patch.setattr(Table, "put_many", refuse)
+        with pytest.raises(MemoryError):
+            elements.put_many(block) if count > 1 else elements.put([b[0, ...] for b in new])
+    assert elements.size == 2
+    elements.put_many(table.rows(new))
+    rest = elements.take_many(2 + count)[0].tolist()
+    assert sorted([*taken, *rest]) == [*range(4 + count)]

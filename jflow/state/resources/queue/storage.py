@@ -214,7 +214,9 @@ class PriorityStorage(Storage):
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
-        self._table.put(self._enter(int(element[0]), self._back), element)
+        (row,) = rows = self._free_rows(1)
+        self._table.put(row, element)
+        self._enter([int(element[0])], self._back, rows)
         self._back += 1
 
     def take(self) -> tuple[Array, ...]:
@@ -248,14 +250,22 @@ class PriorityStorage(Storage):
 
     def _put_many(self, block: Block, first: int) -> None:
         self._grow(len(block[0]))
-        indices = [self._enter(priority, first + i) for i, priority in enumerate(block[0].tolist())]
-        self._table.put_many(np.array(indices), block)
+        rows = self._free_rows(len(block[0]))
+        self._table.put_many(np.array(rows), block)
+        self._enter(block[0].tolist(), first, rows)
 
-    def _enter(self, priority: int, number: int) -> int:
-        index = self._holes.pop() if self._holes else self.size
-        heapq.heappush(self._heap, (priority, number, index))
-        self.size += 1
-        return index
+    def _free_rows(self, count: int) -> list[int]:
+        """Returns the rows of the next elements: the last holes, then those after all rows."""
+        holes = self._holes[: -count - 1 : -1]
+        first = self.size + len(holes)
+        return [*holes, *range(first, first + count - len(holes))]
+
+    def _enter(self, priorities: Sequence[int], first: int, rows: Sequence[int]) -> None:
+        """Adds elements, which are in these rows by now, with numbers from `first` on."""
+        for number, (priority, row) in enumerate(zip(priorities, rows, strict=True), first):
+            heapq.heappush(self._heap, (priority, number, row))
+        del self._holes[max(0, len(self._holes) - len(rows)) :]
+        self.size += len(rows)
 
     def _leave(self) -> None:
         self._holes.append(heapq.heappop(self._heap)[2])
