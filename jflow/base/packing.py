@@ -17,6 +17,7 @@ import inspect
 import math
 import struct
 import sys
+import threading
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -60,6 +61,8 @@ class Limits:
 
 
 _PLAIN = Limits()
+_TYPES = threading.Lock()
+"""Held while msgspec looks at types: two threads that look at one class first end the process."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -213,7 +216,8 @@ class _Codec:
     ) -> None:
         self._what, self._limits = what, limits
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain, order=order)
-        self._decoder = msgspec.msgpack.Decoder(kind)
+        with _TYPES:
+            self._decoder = msgspec.msgpack.Decoder(kind)
         self._n_unread = 0 if _is_open(kind) else min(limits.n_text, limits.n_items)
 
     def encode(self, value: Any) -> bytes:
@@ -247,7 +251,8 @@ class _Codec:
     def convert(self, value: Any, kind: Any) -> Any:
         """Converts a decoded value to another type. Raises InvalidArgumentError if it cannot."""
         try:
-            return msgspec.convert(value, kind)
+            with _TYPES:
+                return msgspec.convert(value, kind)
         except (msgspec.MsgspecError, ValueError) as error:
             raise self._error(error) from None
 

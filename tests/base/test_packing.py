@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from jflow.base.packing import Finite, Limits, Meta, Record, pack, unpack, unpac
 from jflow.base.values import NUMBERS, TensorSpec, string
 from jflow.errors import InvalidArgumentError
 from tests.drawn import examples
+from tests.scripts import run_script
 
 
 class Point(Record, frozen=True):
@@ -383,3 +385,37 @@ def test_arguments_are_those_of_the_function():
 def test_other_arguments_are_refused(given, message):
     with pytest.raises(InvalidArgumentError, match=message):
         unpack_keywords(pack(given), _function, "f")
+
+
+FIRST_LOOKS = """
+import sys, threading
+from jflow.base.packing import Record
+
+def family(n):
+    source = "class R0(Record):\\n    a: int = 0\\n"
+    for i in range(1, n):
+        source += f"class R{i}(Record):\\n    a: tuple[R{i - 1}, ...] = ()\\n"
+        source += f"    b: R{i - 1} | None = None\\n"
+    exec(source, names := {"Record": Record})
+    return names[f"R{n - 1}"]
+
+sys.setswitchinterval(1e-6)
+for _ in range(40):
+    record, barrier = family(30), threading.Barrier(6)
+    def look():
+        barrier.wait()
+        record.from_bytes(record().to_bytes())
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+print("all are here")
+"""
+
+
+def test_threads_that_use_a_record_for_the_first_time_at_once_do_not_end_the_process(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "first_looks.py"
+    script.write_text(FIRST_LOOKS)
+    done = run_script(script, cwd=tmp_path)
+    assert done.stdout == "all are here\n", done.stderr
