@@ -40,7 +40,9 @@ class PerWorkerValues:
         self._values = tuple(values)
 
     def for_worker(self, index: int) -> Any:
-        """Returns the value of one worker."""
+        """Returns the value of one worker. Raises ValueError if it has none."""
+        if index >= len(self):
+            raise ValueError(f"worker {index} has joined since {self!r} was made, and has no value")
         return self._values[index]
 
     def __len__(self) -> int:
@@ -62,6 +64,7 @@ class PerWorkerIterator(PerWorkerValues):
         self._make = make
         self._lock = threading.Lock()
         self._readers = {worker: _Reader(make(worker)) for worker in workers}
+        self._first = next(iter(self._readers.values()))
         self._failed: dict[int, BaseException] = {}
         weakref.finalize(self, _close_all, self._readers)
 
@@ -87,7 +90,7 @@ class PerWorkerIterator(PerWorkerValues):
     def example(self) -> Any:
         """Returns an element with the structure and types for which closures are traced."""
         with self._lock:
-            reader = next(iter(self._readers.values()))
+            reader = next(iter(self._readers.values()), self._first)
         return reader.example()
 
     def take_elements(self, worker: int, n: int, wait_s: float) -> list[Any] | None:

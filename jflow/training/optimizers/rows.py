@@ -101,7 +101,7 @@ def sum_rows(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Ar
     at = jnp.where((at < 0) | (at >= n_rows), n_rows, at)
     order = jnp.argsort(at)
     ordered = at[order]
-    is_new = jnp.concatenate([jnp.ones((1,), bool), ordered[1:] != ordered[:-1]])
+    is_new = jnp.diff(ordered, prepend=-1) != 0
     place = jnp.cumsum(is_new) - 1
     sums = jnp.zeros_like(values).at[place].add(values[order])
     unique = jnp.full_like(at, n_rows).at[place].set(ordered)

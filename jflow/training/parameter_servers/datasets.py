@@ -43,7 +43,8 @@ class DistributedDataset:
 
     Args:
       dataset_fn: makes the dataset of one worker.
-      contexts: its argument for each worker.
+      contexts: its argument for each worker. A worker that joins later has that of one of them, so
+        that the parts of a dataset which is divided stay as they are.
 
     Raises:
       TypeError: if `dataset_fn` is not callable.
@@ -66,7 +67,8 @@ class DistributedDataset:
         Raises:
           TypeError: if the function does not return a dataset.
         """
-        dataset = self._dataset_fn(self._contexts[index])
+        contexts = [*self._contexts.values()]
+        dataset = self._dataset_fn(self._contexts.get(index, contexts[index % len(contexts)]))
         if not isinstance(dataset, Dataset):
             raise TypeError(
                 f"expected the function {self._dataset_fn!r} to return a jflow.data.Dataset, got "

@@ -14,6 +14,9 @@ import pytest
 import jflow as tf
 from jflow.launch.testing.waiting import wait_until
 from jflow.training.coordinator import ClosureInputError, ClusterCoordinator
+from jflow.training.coordinator.per_worker import PerWorkerIterator, PerWorkerValues
+from jflow.training.parameter_servers import DistributedDataset
+from jflow.training.parameter_servers.datasets import InputContext
 from tests.training.coordinator.functions import double
 
 
@@ -263,3 +266,29 @@ def test_per_worker_dataset_of_a_strategy_tells_each_worker_which_one_it_is(
     for worker in (0, 1):
         values = [coordinator.schedule(element, (iterator,), worker=worker) for _ in range(3)]
         assert coordinator.fetch(values) == [worker, worker + 2, worker + 4]
+
+
+def test_a_worker_that_joins_has_a_part_of_a_dataset_that_was_divided_before() -> None:
+    contexts = {index: InputContext(2, index) for index in (0, 1)}
+    dataset = DistributedDataset(
+        lambda context: tf.data.Dataset.range(6).shard(
+            context.num_input_pipelines, context.input_pipeline_id
+        ),
+        contexts,
+    )
+    parts = [list(dataset.for_worker(worker)) for worker in (0, 1, 2, 5)]
+    assert parts == [[0, 2, 4], [1, 3, 5], [0, 2, 4], [1, 3, 5]]
+
+
+def test_a_worker_that_joins_has_no_value_of_those_that_were_made_before() -> None:
+    values = PerWorkerValues([1, 2])
+    assert values.for_worker(1) == 2
+    with pytest.raises(ValueError, match=r"worker 2 has joined since .* and has no value"):
+        values.for_worker(2)
+
+
+def test_closures_are_traced_for_a_dataset_while_all_workers_are_down() -> None:
+    iterator = PerWorkerIterator(lambda _: tf.data.Dataset.from_tensor_slices([1.5]), [0, 1])
+    for worker in (0, 1):
+        iterator.abort(worker)
+    assert iterator.example() == 0.0

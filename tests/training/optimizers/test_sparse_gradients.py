@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import jflow as tf
+from jflow.training.optimizers.rows import sum_rows
 from tests.clusters import Backend, in_process
 
 START = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
@@ -247,3 +248,21 @@ def test_a_constraint_is_of_the_whole_variable() -> None:
         session.run(tf.global_variables_initializer())
         session.run(train)
         np.testing.assert_allclose(session.run(table), np.maximum(wanted, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("indices", [[], [3], [2, 2], [4, 0, 4, -1, 9, 0]])
+def test_rows_of_one_index_are_summed(indices: list[int]) -> None:
+    n_rows = 5
+    values = np.arange(2.0 * len(indices), dtype=np.float32).reshape(-1, 2)
+    unique, sums = sum_rows(jnp.asarray(values), jnp.asarray(indices, jnp.int32), n_rows)
+    assert sums.shape == values.shape
+    summed, expected = np.zeros((2, n_rows, 2), np.float32)
+    for index, row in zip(unique.tolist(), np.asarray(sums), strict=True):
+        if index < n_rows:
+            summed[index] += row
+    for index, row in zip(indices, values, strict=True):
+        if 0 <= index < n_rows:
+            expected[index] += row
+    np.testing.assert_array_equal(summed, expected)
+    inside = [index for index in unique.tolist() if index < n_rows]
+    assert sorted({*inside}) == sorted(inside)
