@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from jflow.base.text import age_text, bytes_text, printable, seconds_text, table
-from jflow.cli import main as command
+from jflow.cli.demo import command
 from jflow.cli.main import main
 from jflow.cli.status import repeat
 from jflow.errors import UnavailableError

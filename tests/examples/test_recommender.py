@@ -27,8 +27,8 @@ TWO_SHARDS = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
 def test_it_predicts_better_than_the_mean_and_is_saved(
     example: ModuleType, coordinator: tf.ClusterCoordinator, tmp_path: Path
 ) -> None:
-    ratings = example.made_up_ratings(6000)
-    trained, tested = ratings.rows(slice(5000)), ratings.rows(slice(5000, None))
+    ratings = example.made_up_ratings(4000)
+    trained, tested = ratings.rows(slice(3000)), ratings.rows(slice(3000, None))
     shown: list[str] = []
     error = example.train(coordinator, trained, tested, 4, tmp_path / "model", shown.append)
     mean = np.sqrt(np.mean((tested.stars - trained.stars.mean()) ** 2))

@@ -19,12 +19,12 @@ TASKS = [
 
 
 @given(programs(LOCAL))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 def test_programs_on_meshes_of_this_process(program):
     check(program, lambda graph: tf.Session(graph=graph))
 
 
 @given(programs(TASKS))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 def test_programs_on_meshes_of_two_tasks(cluster, program):
     check(program, lambda graph: tf.Session(cluster.target(), graph=graph))

@@ -84,13 +84,17 @@ def open_records(
 _NUMBERS = "biufc"
 
 
-def decode_raw(records: Array, *, out_type: str, little_endian: bool = True) -> tuple[Array]:
+def decode_raw(
+    records: Array, *, out_type: str, little_endian: bool = True, fixed_length: int | None = None
+) -> tuple[Array]:
     """Reinterprets the bytes of records as numbers, out_type[..., n].
 
     Args:
-      records: string[...], all of one length.
+      records: string[...], all of one length unless `fixed_length` is given.
       out_type: name of the dtype of the numbers.
       little_endian: byte order of the numbers.
+      fixed_length: number of bytes to which each record is truncated or padded with zeros; only
+        programs of other releases may set it.
 
     Raises:
       InvalidArgumentError: if lengths differ or are not multiples of the dtype's size.
@@ -99,7 +103,9 @@ def decode_raw(records: Array, *, out_type: str, little_endian: bool = True) -> 
     if dtype.kind not in _NUMBERS:
         raise InvalidArgumentError(f"expected a dtype of numbers as out_type, got {out_type}")
     items: list[bytes] = records.reshape(-1).tolist()
-    length = len(items[0]) if items else 0
+    if fixed_length is not None:
+        items = [item[:fixed_length].ljust(fixed_length, b"\0") for item in items]
+    length = len(items[0]) if items else fixed_length or 0
     for i, item in enumerate(items):
         if len(item) != length:
             raise InvalidArgumentError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -116,6 +116,7 @@ def auto(problem: Problem) -> Schedule:
 
 def choose(
     problem: Problem,
+    candidates: Sequence[PlaceFunction] | None = None,
     *,
     moves: int | None = None,
     margin: float | None = None,
@@ -123,11 +124,10 @@ def choose(
 ) -> PortfolioResult:
     """Runs the portfolio and returns its choice.
 
-    Candidates are the strategies that ship, as they are and with coplacing, as many as the size of
-    the problem lets. A single device is always one.
-
     Args:
       problem: what to schedule.
+      candidates: strategies, each of which is tried as it is and with coplacing; by default those
+        that ship, as many as the size of the problem lets. A single device is always a candidate.
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second.
       margin: the gain over a single device for which it is left, as a fraction of its time; by
@@ -140,7 +140,11 @@ def choose(
     """
     portfolio = _Portfolio(problem)
     portfolio.add(single)
-    for place in _candidates(problem):
+    if candidates is None:
+        tried = _candidates(problem)
+    else:
+        tried = iter((*candidates, *map(coplaced, candidates)))
+    for place in tried:
         portfolio.add(place)
     if not portfolio.candidates:
         raise portfolio.infeasible()
