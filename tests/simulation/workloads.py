@@ -15,7 +15,7 @@ from jflow.state.checkpoint_files import open_checkpoint
 from jflow.state.effects import Effect
 from tests.simulation.clients import Client
 from tests.simulation.cluster import SERVERS, WORKERS, Cluster
-from tests.simulation.histories import History, check_count, check_queue, check_register
+from tests.simulation.histories import History, Operation, check_count, check_queue, check_register
 from tests.simulation.steps import ALONE, COUNTERS, REGISTER
 
 Work = Coroutine[Any, Any, None]
@@ -68,11 +68,19 @@ class Workload:
 
 
 class Rollback(NamedTuple):
-    """A recovery of lost state: when it began and ended, and the count that it has restored."""
+    """A recovery of lost state.
+
+    Attributes:
+      began, ended: when the state was lost, and when it was restored.
+      count: what was restored.
+      failed: when a restore began that failed, and so may have restored some of it; None if none
+        did.
+    """
 
     began: int
     ended: int
     count: float
+    failed: int | None
 
 
 class Counting(Workload):
@@ -87,6 +95,7 @@ class Counting(Workload):
     def __init__(self, cluster: Cluster, rng: Random, clock: Iterator[int]) -> None:
         super().__init__(cluster, rng, clock)
         self.rollbacks: list[Rollback] = []
+        self._unequal: list[tuple[Operation, str]] = []
 
     def works(self) -> list[tuple[Client, Work]]:
         n = self.rng.randint(1, 2)
@@ -102,7 +111,7 @@ class Counting(Workload):
                 x, y = await self._count(client, sequence)
                 call.value = x
             if x != y:
-                self.violations.append(f"one step has counted to {x:g} and to {y:g}")
+                self._unequal.append((call, f"one step has counted to {x:g} and to {y:g}"))
 
     async def _count(self, client: Client, sequence: int) -> list[float]:
         for attempt in itertools.count(1):
@@ -115,6 +124,10 @@ class Counting(Workload):
         raise AssertionError
 
     def check(self, values: Values) -> Iterator[str]:
+        in_part = [(one.failed, one.ended) for one in self.rollbacks if one.failed is not None]
+        for call, violation in self._unequal:
+            if not any(begin < call.ended and call.invoked < end for begin, end in in_part):
+                yield violation
         x, y = (values[name] for name in COUNTERS)
         if x != y:
             yield f"what is counted together is {x:g} and {y:g} in the end"
@@ -348,7 +361,9 @@ class Recovering(Saving):
         await asyncio.sleep(self.rng.random())
         cluster.restart(lost)
         prefix, count = self.good[-1]
+        begin, failed = next(self._clock), None
         while not await client.restore(prefix):
+            failed = begin
             await asyncio.sleep(0.1)
-        self._counting.rollbacks.append(Rollback(began, next(self._clock), count))
+        self._counting.rollbacks.append(Rollback(began, next(self._clock), count, failed))
         cluster.trace.note("restored", prefix, count)
