@@ -17,7 +17,6 @@ import inspect
 import math
 import struct
 import sys
-import threading
 import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,7 +29,7 @@ import numpy as np
 from msgspec import Meta as Meta
 
 from jflow.base.values import TensorSpec, is_key
-from jflow.base.versions import OLDEST_VERSION, VERSION, converted, in_version
+from jflow.base.versions import OLDEST_VERSION, VERSION, converted, in_version, prepared
 from jflow.errors import InvalidArgumentError
 
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -61,8 +60,6 @@ class Limits:
 
 
 _PLAIN = Limits()
-_TYPES = threading.Lock()
-"""Held while msgspec looks at types: two threads that look at one class first end the process."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,8 +213,7 @@ class _Codec:
     ) -> None:
         self._what, self._limits = what, limits
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain, order=order)
-        with _TYPES:
-            self._decoder = msgspec.msgpack.Decoder(kind)
+        self._decoder = msgspec.msgpack.Decoder(prepared(kind))
         self._n_unread = 0 if _is_open(kind) else min(limits.n_text, limits.n_items)
 
     def encode(self, value: Any) -> bytes:
@@ -251,8 +247,7 @@ class _Codec:
     def convert(self, value: Any, kind: Any) -> Any:
         """Converts a decoded value to another type. Raises InvalidArgumentError if it cannot."""
         try:
-            with _TYPES:
-                return msgspec.convert(value, kind)
+            return msgspec.convert(value, prepared(kind))
         except (msgspec.MsgspecError, ValueError) as error:
             raise self._error(error) from None
 

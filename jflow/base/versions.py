@@ -22,11 +22,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import threading
 import types
 import typing
-from typing import Annotated, Any, NamedTuple, Union
+from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
 import msgspec
+
+T = TypeVar("T")
+
+_PREPARING = threading.RLock()
 
 VERSION = 12
 """The version of all that streams carry; it grows by 1 with the first change after a release."""
@@ -89,9 +94,20 @@ def in_version(kind: Any, version: int) -> Any:
     return origin[earlier_inner]
 
 
+def prepared(kind: type[T]) -> type[T]:
+    """Returns a type with which any thread may decode.
+
+    msgspec ends the process if two threads look at one class for the first time, so that is done
+    here, by one thread at a time.
+    """
+    with _PREPARING:
+        msgspec.msgpack.Decoder(kind)
+    return kind
+
+
 def converted(value: Any, kind: Any) -> Any:
     """Converts a value to the type that it has in another version, or from it."""
-    return msgspec.convert(value, kind, from_attributes=True, dec_hook=lambda _, one: one)
+    return msgspec.convert(value, prepared(kind), from_attributes=True, dec_hook=lambda _, one: one)
 
 
 @functools.cache

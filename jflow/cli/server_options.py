@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 
 from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
 from jflow.cli.targets import parse_seconds
@@ -61,7 +62,7 @@ def add_stuck_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abandoned-limit-s",
         metavar="SECONDS",
-        type=parse_seconds,
+        type=partial(parse_seconds, may_be_infinite=True),
         help="for how long a device may run a program that its caller gave up; then it takes no "
         "steps until the program ends (default: JFLOW_ABANDONED_LIMIT_S, else without a limit)",
     )

@@ -91,10 +91,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="for programs instead of people")
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, *, may_be_infinite: bool = False) -> float:
     """Returns the seconds that an argument says. Raises ArgumentTypeError if it says none."""
     with suppress(ValueError):
-        if 0 < (seconds := float(text)) < math.inf:
+        seconds = float(text)
+        if 0 < seconds < math.inf or (may_be_infinite and seconds == math.inf):
             return seconds
     raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
 

@@ -389,7 +389,9 @@ def test_other_arguments_are_refused(given, message):
 
 FIRST_LOOKS = """
 import sys, threading
+import msgspec
 from jflow.base.packing import Record
+from jflow.net.protocol.signatures import _ArrayCodec
 
 def family(n):
     source = "class R0(Record):\\n    a: int = 0\\n"
@@ -402,9 +404,10 @@ def family(n):
 sys.setswitchinterval(1e-6)
 for _ in range(40):
     record, barrier = family(30), threading.Barrier(6)
+    data = msgspec.msgpack.encode(record())
     def look():
         barrier.wait()
-        record.from_bytes(record().to_bytes())
+        USE
     threads = [threading.Thread(target=look) for _ in range(6)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
@@ -412,10 +415,14 @@ print("all are here")
 """
 
 
+@pytest.mark.parametrize(
+    "use",
+    ["record.from_bytes(record().to_bytes())", "_ArrayCodec(record, 12, 'it').decode(data, ())"],
+)
 def test_threads_that_use_a_record_for_the_first_time_at_once_do_not_end_the_process(
-    tmp_path: Path,
+    tmp_path: Path, use: str
 ) -> None:
     script = tmp_path / "first_looks.py"
-    script.write_text(FIRST_LOOKS)
+    script.write_text(FIRST_LOOKS.replace("USE", use))
     done = run_script(script, cwd=tmp_path)
     assert done.stdout == "all are here\n", done.stderr

@@ -37,6 +37,7 @@ import numpy as np
 
 from jflow.base.cluster import Device, DeviceSpec, Task
 from jflow.base.deadline import Deadline
+from jflow.base.versions import prepared
 from jflow.client.functions import Connection
 from jflow.client.functions.accesses import accessed_at, accessing
 from jflow.compiler.graph import VariableRef
@@ -346,7 +347,7 @@ class ModelVariables:
                         f"the record of {self.prefix!r} on {task} is damaged; bind with "
                         "make_anew=True, and restore a checkpoint if there is one"
                     )
-                return msgspec.json.decode(data.tobytes(), type=list[_Entry])
+                return msgspec.json.decode(data.tobytes(), type=prepared(list[_Entry]))
         return None
 
     def _read_heads(self, owner: Connection, tasks: Sequence[Task]) -> list[_Head]:

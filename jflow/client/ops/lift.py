@@ -59,6 +59,7 @@ def operation(fun: Callable[..., Any], op_name: str) -> Callable[..., Any]:
     def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
         return lifted(*map(_array, args), name=name or op_name, **kwargs)
 
+    call.__name__ = call.__qualname__ = op_name
     return call
 
 

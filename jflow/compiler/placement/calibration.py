@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Meta
 
 from jflow.base.cluster import SAME_PROCESS
+from jflow.base.versions import prepared
 from jflow.compiler.placement.equations import N_COUNTS, Count, Vector
 from jflow.errors import InvalidArgumentError
 
@@ -241,7 +242,7 @@ class Calibration:
             data = msgspec.json.decode(text, type=dict[str, Any])
             if (version := data.pop("format", None)) != FORMAT:
                 raise InvalidArgumentError(f"expected format {FORMAT}, got {version!r:.80}")
-            calibration = msgspec.convert(data, Calibration)
+            calibration = msgspec.convert(data, prepared(Calibration))
         except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidArgumentError(f"it is not the JSON of a calibration: {error}") from None
         if asdict(calibration) != {"machine": None} | data:

@@ -31,7 +31,7 @@ from google.protobuf.message import DecodeError
 
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
-from jflow.base.versions import VERSION, converted, in_version, since_of
+from jflow.base.versions import VERSION, converted, in_version, prepared, since_of
 from jflow.errors import InvalidArgumentError, OpError, UnimplementedError
 from jflow.net.protocol.codec import error_of, error_to_status
 from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc
@@ -255,7 +255,7 @@ class _ArrayCodec:
     """
 
     def __init__(self, kind: Any, version: int, what: str) -> None:
-        self.kind, self._sent_kind = kind, in_version(kind, version)
+        self.kind, self._sent_kind = prepared(kind), prepared(in_version(kind, version))
         self._what = what
 
     def encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:

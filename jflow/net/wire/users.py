@@ -21,6 +21,7 @@ import msgspec
 from jflow.base.files import is_without_room, replace_file
 from jflow.base.logs import event
 from jflow.base.roles import AccessRole
+from jflow.base.versions import prepared
 from jflow.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -98,7 +99,7 @@ def read_users(path: Path) -> Mapping[str, UserEntry]:
     except OSError as error:
         raise PermissionDeniedError(f"cannot read the file of users {path}: {error}") from error
     try:
-        return msgspec.json.decode(content, type=_File).users
+        return msgspec.json.decode(content, type=prepared(_File)).users
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(
             f"the file of users {path} is malformed: {error}; correct it, or delete it and give "

@@ -31,6 +31,7 @@ from jflow.errors import (
     OpError,
     ResourceExhaustedError,
     RestartedError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from jflow.state.core.claiming import SessionClaim
@@ -44,6 +45,7 @@ from jflow.state.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_tas
 _LOG = logging.getLogger(__name__)
 _CONNECT_S = 0.25
 """How long a restore waits for a task that has none of the state, in seconds."""
+_BESIDE_OTHERS = "%s was restored beside steps of other sessions, which may have seen a part of it"
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -146,18 +148,14 @@ class CheckpointSaver:
         """Restores the state. Raises as `ClusterState.restore`."""
         start = self._driver.now()
         await self._connect()
-        self._is_restore, has_put = True, False
+        self._is_restore = True
 
         async def put(seconds: float) -> None:
-            nonlocal has_put
-            if has_put:
-                await self._load()  # the pause of the attempt before ended while it put
             await self._driver.all_of(
                 self._tasks.call(task, StateSaves.close_writes, self._name, seconds)
                 for task in self._by_task
             )
-            has_put = True
-            # If this fails it is not tried again: some tasks may have set what others have not.
+            # From here on it is not tried again: some tasks may have set what others have not.
             try:
                 await self._driver.all_of(
                     self._tasks.call(task, StateSaves.put, self._name, PATIENCE_S)
@@ -167,10 +165,15 @@ class CheckpointSaver:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
-            sizes = await self._load()
+            sizes = await self._driver.all_of(
+                self._tasks.call(
+                    task, StateSaves.load, self._name, self._prefix, items, self._clients
+                )
+                for task, items in self._by_task.items()
+            )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
             await self._claim.spread(self._by_task)
-            await self._run_undisturbed(put, is_consistent=True)
+            await self._run_undisturbed(put, is_consistent=self._session is not None)
         except BaseException:
             self._driver.start(self.forget())
             raise
@@ -195,15 +198,18 @@ class CheckpointSaver:
         attempts = Pauses(self._states, self._deadline, self._driver.now)
         for seconds in attempts:
             start = self._driver.now()
-            if is_consistent and self._is_restore and attempts.are_others_late():
+            if is_consistent and self._is_restore and attempts.are_others_late(seconds):
                 is_consistent = False
-                _LOG.warning("restoring %s beside steps of other sessions", self._prefix)
+                _LOG.warning(_BESIDE_OTHERS, self._prefix)
             try:
                 async with self._pause(seconds, is_consistent=is_consistent) as resume:
                     result = await act(seconds)
+                    if self._is_restore:
+                        await self._end_restore(resume)
+                        return result
                     if await resume():
                         return result
-                error: OpError = AbortedError("a pause ended before every task was done")
+                error: OpError = AbortedError("a pause ended before every task had its snapshot")
             except (DeadlineExceededError, _DisturbedError) as caught:
                 error = caught
             finally:
@@ -211,6 +217,13 @@ class CheckpointSaver:
             attempts.failed(seconds, error)
             await self._driver.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
+
+    async def _end_restore(self, resume: Callable[[], Awaitable[bool]]) -> None:
+        """Ends the pause of a restore, which is done, whether the pause has lasted or not."""
+        with suppress(OpError):
+            if await resume():
+                return
+        _LOG.warning(_BESIDE_OTHERS, self._prefix)
 
     @asynccontextmanager
     async def _pause(
@@ -264,12 +277,6 @@ class CheckpointSaver:
     async def _write(self, task: Task) -> bytes:
         return await self._tasks.call(task, StateSaves.write, self._name, self._prefix)
 
-    async def _load(self) -> list[int]:
-        return await self._driver.all_of(
-            self._tasks.call(task, StateSaves.load, self._name, self._prefix, items, self._clients)
-            for task, items in self._by_task.items()
-        )
-
     # Ending -----------------------------------------------------------------------------------
 
     async def _end(self, *, is_committed: bool) -> None:
@@ -307,12 +314,15 @@ class CheckpointSaver:
                 return True
             try:
                 await self._tasks.connect(task, min(self._patience(task), longest), self._deadline)
-            except UnavailableError as error:
-                _LOG.warning("%s: steps of %s are not paused", self._prefix, error.task)
+            except left_out as error:
+                _LOG.log(level, "%s: steps of %s are not paused", self._prefix, error.task)
                 return False
             return True
 
-        longest = _CONNECT_S if self._is_restore else RECONNECT_TIMEOUT_S
+        longest, level = RECONNECT_TIMEOUT_S, logging.WARNING
+        left_out: tuple[type[OpError], ...] = (UnavailableError,)
+        if self._is_restore:
+            longest, level, left_out = _CONNECT_S, logging.INFO, (*left_out, UnauthenticatedError)
         tasks = [*self._servers.info().tasks]
         reports = await self._driver.all_of(map(answers, tasks))
         return [task for task, is_there in zip(tasks, reports, strict=True) if is_there]

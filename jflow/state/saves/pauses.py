@@ -49,9 +49,13 @@ class Pauses:
     def __iter__(self) -> Iterator[float]:
         return backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
-    def are_others_late(self) -> bool:
-        """Whether a restore has waited long enough for steps of other sessions."""
-        return self._now() > self._others_until
+    def are_others_late(self, seconds: float) -> bool:
+        """Whether a restore has waited long enough for steps of other sessions.
+
+        So it has if this attempt, of so many seconds, leaves no time for a later one beside them.
+        """
+        following = 2 * seconds + min(2 * seconds, LONGEST_PAUSE_S)
+        return self._now() > self._others_until or self._until - self._now() < following
 
     def failed(self, seconds: float, error: OpError) -> None:
         """Records that steps did not end within an attempt's seconds; raises if no time is left.

@@ -11,6 +11,7 @@ import msgspec
 
 from jflow.base.cluster import Task
 from jflow.base.files import replacing
+from jflow.base.versions import prepared
 from jflow.errors import DataLossError, FailedPreconditionError
 from jflow.state.members import MemberList
 
@@ -51,7 +52,7 @@ class StoredMembers:
         except FileNotFoundError:
             return None
         try:
-            members = msgspec.json.decode(content, type=MemberList)
+            members = msgspec.json.decode(content, type=prepared(MemberList))
         except (msgspec.MsgspecError, ValueError) as error:
             raise DataLossError(
                 f"{self._path} has no list of members ({error}); restore it from a backup, or "

@@ -81,7 +81,7 @@ class ServerTerms(NamedTuple):
 
 
 class RunningServer:
-    """The parts of a running server; see `protocol.ServerRoles`."""
+    """The parts of a running server; see `protocol.services.ServerRoles`."""
 
     def __init__(
         self,

@@ -261,7 +261,9 @@ class Engine:
         with self.changed:
             if not self.changed.wait_for(lambda: self._scheduler.workers.is_free(index), timeout):
                 raise deadline.error(f"waiting for closures on {task}")
-            link = self._links.pop(index)
+            link = self._links.pop(index, None)
+        if link is None:
+            return  # another thread has removed it meanwhile
         self._disconnect(link)
         link.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,8 @@ from jflow.client.functions import Connection
 from jflow.errors import OpError
 from jflow.state.members import MemberList
 from jflow.state.watch import CoordinatorStatus
+
+_LOG = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0
 """How often the status is published at most, and the list of members read, in seconds."""
@@ -33,7 +36,7 @@ def exchange_with_cluster(
       closed: set when the coordinator ends.
       status: returns the present status, which watchers of the cluster see.
       changed: called on that thread with the list of members, and with each new one; called again
-        a period later if it raises an `OpError`. It must not wait, because the status would.
+        a period later if it raises. It must not wait for steps, because the status would.
     """
     threading.Thread(
         target=_exchange,
@@ -57,10 +60,14 @@ def _exchange(
             if present != published or now() >= at + _REPEATED_S:
                 connection.publish_coordinator(present, Deadline(_PATIENCE_S))
                 published, at = present, now()
-        with suppress(OpError, RuntimeError):
+        try:
             members = connection.members(Deadline(_PATIENCE_S))
             if members is not None and members.epoch > epoch:
                 changed(members)
                 epoch = members.epoch
+        except (OpError, RuntimeError):
+            continue
+        except Exception:
+            _LOG.exception("the coordinator could not take the members of the cluster")
     with suppress(OpError, RuntimeError):
         connection.publish_coordinator(None, Deadline(_PATIENCE_S))

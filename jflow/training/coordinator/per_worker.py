@@ -64,6 +64,8 @@ class PerWorkerIterator(PerWorkerValues):
         self._make = make
         self._lock = threading.Lock()
         self._readers = {worker: _Reader(make(worker)) for worker in workers}
+        if not self._readers:
+            raise ValueError("there are no workers for which a dataset could be made")
         self._first = next(iter(self._readers.values()))
         self._failed: dict[int, BaseException] = {}
         weakref.finalize(self, _close_all, self._readers)

@@ -14,7 +14,6 @@ import pytest
 
 import jflow as tf
 from jflow.errors import OpError
-from jflow.state.core.saves import StateSaves
 from jflow.state.core.unpaused import UnpausedMasters
 from jflow.state.saves import Pauses, pauses
 from jflow.testing import start_servers, wait_until
@@ -114,20 +113,26 @@ def test_a_restore_goes_on_beside_steps_that_do_not_end(
     assert parted.variables() == [SAVED, OTHER + ADDED]
 
 
-def test_what_was_set_in_a_pause_that_ended_early_is_set_once_more(
-    parted: Parted, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("timeout", [0.4, 1.4])
+def test_a_restore_that_has_little_time_goes_on_beside_steps_that_do_not_end(
+    parted: Parted, timeout: float
 ) -> None:
-    former, n_put, ended = StateSaves._read_checkpoint, [0], UnpausedMasters.end_pause
-
-    def read(self: StateSaves, *args: Any) -> Any:
-        n_put[0] += 1
-        return former(self, *args)
-
-    monkeypatch.setattr(StateSaves, "_read_checkpoint", read)
-    # The first pause on each of both masters has not lasted.
-    monkeypatch.setattr(
-        UnpausedMasters, "end_pause", lambda self, name: ended(self, name) and n_put[0] > 2
-    )
+    step = parted.begin_step()
+    parted.session._settings._timeout = timeout
     parted.begin_restore().result()
-    assert n_put[0] == 4
+    parted.session._settings._timeout = None
+    assert parted.variables() == [SAVED] * 2
+    parted.end_step(step)
+
+
+def test_a_restore_in_a_pause_that_ended_early_is_done_and_says_so(
+    parted: Parted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = UnpausedMasters.end_pause
+    monkeypatch.setattr(
+        UnpausedMasters, "end_pause", lambda self, name: ended(self, name) and False
+    )
+    with caplog.at_level(logging.WARNING, logger="jflow"):
+        parted.begin_restore().result()
+    assert "beside steps of other sessions" in caplog.text
     assert parted.variables() == [SAVED] * 2
