@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -21,7 +22,7 @@ _TENSORFLOW_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 
 
 class CheckpointReader(Carded):
-    """The tensors of a checkpoint.
+    """The tensors of a checkpoint. Its files are open until nothing refers to the reader.
 
     Args:
       filepattern: the path of the checkpoint, as `Saver.save` has returned it, of jflow or of
@@ -35,6 +36,7 @@ class CheckpointReader(Carded):
     def __init__(self, filepattern: str | os.PathLike[str]) -> None:
         self._path = os.fspath(filepattern)
         self._checkpoint: Checkpoint = open_checkpoint(filepattern)
+        weakref.finalize(self, self._checkpoint.close)
         keys = self._checkpoint.keys()
         self._infos = {key: self._checkpoint.info(key) for key in keys}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Sequence
@@ -462,3 +463,22 @@ def test_a_graph_that_cannot_be_written_is_reported_and_its_variables_are_saved(
     assert "calls a Python function" in caplog.text
     assert tf.train.load_variable(path, "v") == 1.0
     assert not [*tmp_path.glob("*.meta")]
+
+
+def test_a_checkpoint_that_was_looked_into_is_not_kept_open(tmp_path: Path) -> None:
+    v = tf.Variable(np.float32(2.0), name="v")
+    saver = tf.train.Saver()
+    with tf.Session() as session:
+        session.run(v.initializer)
+        path = saver.save(session, tmp_path / "model")
+
+    def n_open() -> int:
+        links = [os.readlink(one) for one in glob.glob("/proc/self/fd/*") if os.path.islink(one)]
+        return sum(link.startswith(str(tmp_path)) for link in links)
+
+    assert tf.train.load_variable(path, "v") == 2.0
+    assert tf.train.list_variables(tmp_path) == [("v", [])]
+    assert n_open() == 0
+    reader = tf.train.load_checkpoint(path)
+    assert n_open() > 0
+    assert reader.get_tensor("v") == 2.0
