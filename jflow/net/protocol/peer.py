@@ -137,7 +137,7 @@ class Peer:
 
     async def _enter(self, caller: Caller, number: int, refused_s: float | None) -> PeerLink:
         task, address = self._task, self.address
-        # No warning: the caller whose call waits for it is told.
+        # No warning: the call that waits for it fails with an error.
         log_silence = partial(
             event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
         )
